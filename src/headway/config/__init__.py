@@ -1,0 +1,1 @@
+"""Settings: frozen structs, one loader, errors with their place."""

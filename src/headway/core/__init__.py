@@ -1,0 +1,1 @@
+"""The pure scheduler: `handle(events, now) -> effects`. Standard library only, no clock, no I/O."""

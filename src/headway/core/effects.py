@@ -1,0 +1,83 @@
+"""What the core wants done, in the imperative. Each has an answering event, its failure included."""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import TypeAlias
+
+from headway.core.ids import BatchId, BatchKey, PartRef, RequestId, WorkerId
+from headway.core.outcomes import Outcome
+from headway.core.record import record
+from headway.core.units import Duration
+
+
+class Reason(Enum):
+    """Why a batch left. The first that fires, in this order."""
+
+    FULL = "full"
+    """A cap in rows, padded tokens or predicted time is reached."""
+    DEADLINE = "deadline"
+    """The latest safe start of a member has come."""
+    IDLE = "idle"
+    """A worker is free and waiting for company would not pay."""
+    LINGER = "linger"
+    """The oldest member has waited the queue delay."""
+    DRAIN = "drain"
+    """The version or the server is draining."""
+    MEMORY = "memory"
+    """The host is short of memory: flush."""
+
+
+@record
+class DispatchBatch:
+    """Run these parts together. Answered by BatchCompleted, BatchFailed or WorkerLost."""
+
+    worker: WorkerId
+    batch: BatchId
+    key: BatchKey
+    parts: tuple[PartRef, ...]
+    reason: Reason
+
+
+@record
+class AdmitSequence:
+    """Start this request in an engine. Answered by TokensEmitted*, then SequenceFinished,
+    SequenceFailed or WorkerLost."""
+
+    worker: WorkerId
+    request: RequestId
+    attempt: int
+    key: BatchKey
+
+
+@record
+class AbortSequence:
+    """Stop computing it; its outcome is already given. The room that it held is free once
+    SequenceFinished or SequenceFailed (or WorkerLost) answers."""
+
+    worker: WorkerId
+    request: RequestId
+    attempt: int
+
+
+@record
+class DeliverTokens:
+    """Results first .. first + count - 1 of this request are current: pass them to the client."""
+
+    request: RequestId
+    attempt: int
+    first: int
+    count: int
+
+
+@record
+class ResolveRequest:
+    """The one outcome of this request. retry_after: when trying again may help; 0 = not known."""
+
+    request: RequestId
+    outcome: Outcome
+    detail: str = ""
+    retry_after: Duration = 0
+
+
+Effect: TypeAlias = DispatchBatch | AdmitSequence | AbortSequence | DeliverTokens | ResolveRequest

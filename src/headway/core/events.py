@@ -1,0 +1,221 @@
+"""What the core is told, in the past tense. Events carry no time: `handle(events, now)` does.
+
+Everything that a worker reports names the worker (a restarted worker is a new `WorkerId`) and the
+batch or the attempt, so that an answer to something already given up is recognised and ignored.
+"""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+from headway.core.ids import BatchId, BatchKey, Capacity, Measurement, Part, RequestId, Tenant, VersionId, WorkerId
+from headway.core.outcomes import Outcome
+from headway.core.policy import BatchPolicy, ServerPolicy
+from headway.core.record import record
+from headway.core.units import NEVER, Duration, Instant
+
+# -- configuration ---------------------------------------------------------------------------
+
+
+@record
+class ServerConfigured:
+    policy: ServerPolicy
+
+
+@record
+class VersionConfigured:
+    """A version exists (again) with these rules. Known already: the rules change, nothing is lost."""
+
+    version: VersionId
+    policy: BatchPolicy
+
+
+@record
+class VersionDrained:
+    """No new requests for this version; what waits is flushed."""
+
+    version: VersionId
+
+
+@record
+class DrainStarted:
+    """The server is going down: refuse what comes, flush what waits."""
+
+
+@record
+class MemoryPressureChanged:
+    """Host memory crossed its high or low water mark."""
+
+    high: bool
+
+
+# -- requests --------------------------------------------------------------------------------
+
+
+@record
+class RequestArrived:
+    """request: never used before.
+    parts: at least one; each fits a batch of its own.
+    bytes: payload held for it until its outcome.
+    deadline: when its answer is worthless, in the time of `now`.
+    priority: class, 0 = most urgent; an index into ServerPolicy.patience (clamped).
+    """
+
+    request: RequestId
+    tenant: Tenant
+    key: BatchKey
+    parts: tuple[Part, ...]
+    bytes: int = 0
+    deadline: Instant = NEVER
+    priority: int = 1
+
+
+@record
+class RequestCancelled:
+    """The client went away. Unknown or already resolved: nothing happens."""
+
+    request: RequestId
+
+
+@record
+class ReplyWritten:
+    """The reply has left. overhead: time spent outside queue and worker, for the linger's budget."""
+
+    request: RequestId
+    overhead: Duration
+
+
+# -- workers ---------------------------------------------------------------------------------
+
+
+@record
+class WorkerStarting:
+    """A process is being started (or its restart is scheduled). expected: until it is ready."""
+
+    worker: WorkerId
+    version: VersionId
+    expected: Duration = 0
+
+
+@record
+class WorkerReady:
+    """It has loaded and warmed up. measurements: of the warm-up grid, for the cost model."""
+
+    worker: WorkerId
+    capacity: Capacity = Capacity()
+    measurements: tuple[Measurement, ...] = ()
+
+
+@record
+class WorkerDraining:
+    """It takes nothing new and will stop after what it runs."""
+
+    worker: WorkerId
+
+
+@record
+class WorkerStopped:
+    """It ended as it was asked to."""
+
+    worker: WorkerId
+
+
+@record
+class WorkerLost:
+    """It died, hung, or broke the protocol; whatever it ran is unanswered."""
+
+    worker: WorkerId
+    cause: str = ""
+
+
+@record
+class CapacityChanged:
+    worker: WorkerId
+    capacity: Capacity
+
+
+# -- answers ---------------------------------------------------------------------------------
+
+
+@record
+class PartFailure:
+    """One part of a batch failed by itself; the others are fine. position: in DispatchBatch.parts."""
+
+    position: int
+    outcome: Outcome
+    detail: str
+
+
+@record
+class BatchCompleted:
+    """duration: the worker's own, from having the batch to having the answer."""
+
+    worker: WorkerId
+    batch: BatchId
+    duration: Duration
+    failures: tuple[PartFailure, ...] = ()
+
+
+@record
+class BatchFailed:
+    """The whole batch has no answer, and the worker lives on."""
+
+    worker: WorkerId
+    batch: BatchId
+    duration: Duration
+    outcome: Outcome
+    detail: str
+
+
+@record
+class TokensEmitted:
+    """A sequence moved on by `count` results, the first of which has the index `first`.
+
+    service: device time to charge for them.
+    """
+
+    worker: WorkerId
+    request: RequestId
+    attempt: int
+    first: int
+    count: int
+    service: Duration
+
+
+@record
+class SequenceFinished:
+    worker: WorkerId
+    request: RequestId
+    attempt: int
+
+
+@record
+class SequenceFailed:
+    worker: WorkerId
+    request: RequestId
+    attempt: int
+    outcome: Outcome
+    detail: str
+
+
+Event: TypeAlias = (
+    ServerConfigured
+    | VersionConfigured
+    | VersionDrained
+    | DrainStarted
+    | MemoryPressureChanged
+    | RequestArrived
+    | RequestCancelled
+    | ReplyWritten
+    | WorkerStarting
+    | WorkerReady
+    | WorkerDraining
+    | WorkerStopped
+    | WorkerLost
+    | CapacityChanged
+    | BatchCompleted
+    | BatchFailed
+    | TokensEmitted
+    | SequenceFinished
+    | SequenceFailed
+)

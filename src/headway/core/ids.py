@@ -1,0 +1,78 @@
+"""Names of things. A worker that restarts is a new worker: ids are never used twice."""
+
+from __future__ import annotations
+
+from typing import NamedTuple, TypeAlias
+
+RequestId: TypeAlias = int
+WorkerId: TypeAlias = int
+BatchId: TypeAlias = int
+"""One dispatch. A part that is tried again travels in another batch, so the batch id fences late answers."""
+
+Tenant: TypeAlias = str
+
+
+class VersionId(NamedTuple):
+    """A model version; also the name of the pool of workers that hold it."""
+
+    model: str
+    version: int
+
+    def __str__(self) -> str:
+        return f"{self.model}/{self.version}"
+
+
+class BatchKey(NamedTuple):
+    """What may share a batch: equal keys, and nothing else, may run together.
+
+    `signature` is made by whoever knows the payload: input names, datatypes, fixed dimensions,
+    which optional inputs are present, and every parameter that does not apply row by row.
+    Lengths are not in it; they are a matter of cost, not of correctness.
+    """
+
+    model: str
+    version: int
+    signature: str
+
+    @property
+    def version_id(self) -> VersionId:
+        return VersionId(self.model, self.version)
+
+
+class Part(NamedTuple):
+    """What is scheduled: one row, or a run of rows of equal length.
+
+    rows: how many rows of a batch it takes (>= 1).
+    length: size of one row along the model's padded axis, in tokens (1 where nothing is padded).
+    """
+
+    rows: int
+    length: int
+
+
+class PartRef(NamedTuple):
+    """One part of one request."""
+
+    request: RequestId
+    index: int
+
+
+class Capacity(NamedTuple):
+    """What a worker can hold, as it reports it. 0 means: not this kind of worker, or not limited.
+
+    batch_slots: batches it takes at once (fixed-cost models).
+    sequences: sequences an engine runs at once (autoregressive models).
+    kv_blocks: free blocks of its key-value pool.
+    """
+
+    batch_slots: int = 1
+    sequences: int = 0
+    kv_blocks: int = 0
+
+
+class Measurement(NamedTuple):
+    """One timed execution: `rows` rows padded to `length`, in nanoseconds."""
+
+    rows: int
+    length: int
+    duration: int

@@ -1,0 +1,74 @@
+"""How a request can end. Every request gets exactly one outcome, refusals included."""
+
+from __future__ import annotations
+
+from enum import Enum
+
+
+class Kind(Enum):
+    """The classes that the books are kept in: received = the sum of these + in flight."""
+
+    COMPLETED = "completed"
+    REFUSED = "refused"
+    EXPIRED = "expired"
+    CANCELLED = "cancelled"
+    FAILED = "failed"
+
+
+class Outcome(Enum):
+    """The value is the machine-readable code that a client sees."""
+
+    COMPLETED = "completed"
+
+    CANCELLED = "cancelled"
+    """The client went away."""
+
+    DEADLINE_EXCEEDED = "deadline_exceeded"
+    """Not answered in time; whatever still runs for it is dropped."""
+
+    DEADLINE_UNMEETABLE = "deadline_unmeetable"
+    """Refused at once: even started now it could not be in time."""
+
+    QUEUE_FULL = "queue_full"
+    OVERLOADED = "overloaded"
+    """Refused: the host is short of memory."""
+
+    DRAINING = "draining"
+    NO_WORKER = "no_worker"
+    """Nothing runs this version, and nothing is starting."""
+
+    UNKNOWN_VERSION = "unknown_version"
+    TOO_LARGE = "too_large"
+    """One part alone exceeds what a batch of this version may hold."""
+
+    DUPLICATE_REQUEST = "duplicate_request"
+    """The id is in use; whoever sent it broke the contract."""
+
+    WORKER_LOST = "worker_lost"
+    MODEL_ERROR = "model_error"
+    """The model raised, or broke its contract, on this batch."""
+
+    INVALID_INPUT = "invalid_input"
+    """The model says that the input is at fault."""
+
+    @property
+    def kind(self) -> Kind:
+        return _KINDS[self]
+
+
+_KINDS: dict[Outcome, Kind] = {
+    Outcome.COMPLETED: Kind.COMPLETED,
+    Outcome.CANCELLED: Kind.CANCELLED,
+    Outcome.DEADLINE_EXCEEDED: Kind.EXPIRED,
+    Outcome.DEADLINE_UNMEETABLE: Kind.REFUSED,
+    Outcome.QUEUE_FULL: Kind.REFUSED,
+    Outcome.OVERLOADED: Kind.REFUSED,
+    Outcome.DRAINING: Kind.REFUSED,
+    Outcome.NO_WORKER: Kind.REFUSED,
+    Outcome.UNKNOWN_VERSION: Kind.REFUSED,
+    Outcome.TOO_LARGE: Kind.REFUSED,
+    Outcome.DUPLICATE_REQUEST: Kind.REFUSED,
+    Outcome.WORKER_LOST: Kind.FAILED,
+    Outcome.MODEL_ERROR: Kind.FAILED,
+    Outcome.INVALID_INPUT: Kind.FAILED,
+}

@@ -1,0 +1,58 @@
+"""What the operator decides. Policies are values; changing one is an event."""
+
+from __future__ import annotations
+
+from enum import Enum
+
+from headway.core.record import record
+from headway.core.units import Duration, ms, seconds
+
+
+class Style(Enum):
+    """How a version is scheduled."""
+
+    BATCH = "batch"
+    """Fixed cost: parts are batched per call."""
+
+    SEQUENCE = "sequence"
+    """Autoregressive: sequences are admitted to an engine that reports its capacity."""
+
+
+@record
+class BatchPolicy:
+    """Rules for one model version. A limit of 0 means 'none'.
+
+    max_batch_size: rows in one batch.
+    max_batch_tokens: padded tokens in one batch (rows x longest length).
+    max_batch_time: predicted run time of one batch (upper quantile).
+    max_queue_delay: the longest a part waits for company while a worker is free (a ceiling).
+    hold: makes max_queue_delay a floor too: a part batch waits for it even beside an idle worker.
+    deadline_margin: taken off every latest safe start, for what the cost model does not see.
+    max_queued_requests, max_queued_rows: bounds on what waits for this version.
+    """
+
+    style: Style = Style.BATCH
+    max_batch_size: int = 32
+    max_batch_tokens: int = 0
+    max_batch_time: Duration = 0
+    max_queue_delay: Duration = ms(5)
+    hold: bool = False
+    deadline_margin: Duration = ms(1)
+    max_queued_requests: int = 100_000
+    max_queued_rows: int = 1_000_000
+
+
+@record
+class ServerPolicy:
+    """Rules for all versions together.
+
+    max_queued_bytes: payload held for requests that have no outcome yet.
+    patience: class of priority -> how long after its arrival a request without a tighter deadline
+        is due. Earliest due first, so a lower class overtakes a later arrival of a higher one once
+        it has waited the difference: aging is a constant in the sort key, nothing is ever re-sorted.
+    weights: tenant -> share (> 0); a tenant that is not named has weight 1.
+    """
+
+    max_queued_bytes: int = 1 << 30
+    patience: tuple[Duration, ...] = (seconds(0.1), seconds(1), seconds(10))
+    weights: tuple[tuple[str, float], ...] = ()
