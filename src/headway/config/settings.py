@@ -50,7 +50,8 @@ class WarmUp(Struct, frozen=True, forbid_unknown_fields=True):
 class Embeddings(Struct, frozen=True, forbid_unknown_fields=True):
     """Makes a model answer /v1/embeddings: how text becomes its inputs.
 
-    tokenizer: file beside the model (tokenizers' JSON).  max_length: tokens.  output: which output holds the vectors."""
+    tokenizer: file beside the model (tokenizers' JSON).  max_length: tokens.
+    output: which output holds the vectors."""
 
     tokenizer: str = "tokenizer.json"
     max_length: Positive = 256

@@ -54,7 +54,7 @@ class PartRef(NamedTuple):
     """One part of one request."""
 
     request: RequestId
-    index: int
+    part: int
 
 
 class Capacity(NamedTuple):
