@@ -1,0 +1,1 @@
+"""The model repository: what is on disk, checked, as a list of versions."""
