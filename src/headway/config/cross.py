@@ -1,0 +1,94 @@
+"""Settings that are right alone and wrong together."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from itertools import pairwise
+
+from headway.config.settings import ModelSettings, Settings
+
+Found = tuple[str, str]
+"""Place and what is wrong there."""
+
+HEADER = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
+DEVICE = re.compile(r"cpu|cuda:\d+")
+
+
+def cross_check_server(settings: Settings) -> list[Found]:
+    return [*server(settings), *scheduling(settings), *tenants(settings)]
+
+
+def cross_check_models(model: ModelSettings) -> list[Found]:
+    return list(model_limits(model))
+
+
+def server(settings: Settings) -> Iterator[Found]:
+    limits, workers = settings.limits, settings.workers
+    if not settings.server.host:
+        yield "server.host", "expected an address or a host name, got ''"
+    if not settings.server.models:
+        yield "server.models", "expected a folder, got ''"
+    if limits.max_queued_mb < limits.max_body_mb:
+        yield (
+            "limits.max_queued_mb",
+            f"expected at least limits.max_body_mb ({limits.max_body_mb:g}), got {limits.max_queued_mb:g}: "
+            "the largest body that is let in could never be queued",
+        )
+    if workers.max_backoff_s < workers.backoff_s:
+        yield (
+            "workers.max_backoff_s",
+            f"expected at least workers.backoff_s ({workers.backoff_s:g}), got {workers.max_backoff_s:g}",
+        )
+
+
+def scheduling(settings: Settings) -> Iterator[Found]:
+    patience = settings.scheduling.patience_ms
+    if not patience:
+        yield "scheduling.patience_ms", "expected at least one class of priority, got an empty list"
+    if any(later < earlier for earlier, later in pairwise(patience)):
+        yield (
+            "scheduling.patience_ms",
+            f"expected values that do not decrease (class 0 is the most urgent), got {list(patience)}",
+        )
+
+
+def tenants(settings: Settings) -> Iterator[Found]:
+    header = settings.tenant_header
+    if header and not HEADER.fullmatch(header):
+        yield "tenant_header", f"expected the name of an HTTP header, got {header!r}"
+    unreachable = [name for name in settings.tenants if name != "default"]
+    if unreachable and not header:
+        yield (
+            "tenants",
+            f"tenant {unreachable[0]!r} can never be named by a request: tenant_header is ''; "
+            "set it, for example to 'x-tenant'",
+        )
+
+
+def model_limits(model: ModelSettings) -> Iterator[Found]:
+    batching, warm_up = model.batching, model.warm_up
+    if not DEVICE.fullmatch(model.device):
+        yield "device", f'expected "cpu" or "cuda:N" (for example "cuda:0"), got {model.device!r}'
+    if batching.max_queued_rows < batching.max_batch_size:
+        yield (
+            "batching.max_queued_rows",
+            f"expected at least max_batch_size ({batching.max_batch_size}), got {batching.max_queued_rows}: "
+            "no full batch could ever wait",
+        )
+    if batching.hold and model.slo_ms and batching.max_queue_delay_ms >= model.slo_ms:
+        yield (
+            "batching.max_queue_delay_ms",
+            f"with hold = true every part batch waits {batching.max_queue_delay_ms:g} ms, "
+            f"which leaves nothing of slo_ms = {model.slo_ms:g}",
+        )
+    if warm_up.rows and max(warm_up.rows) > batching.max_batch_size:
+        yield (
+            "warm_up.rows",
+            f"expected at most batching.max_batch_size ({batching.max_batch_size}), got {max(warm_up.rows)}",
+        )
+    if model.embeddings and warm_up.lengths and max(warm_up.lengths) > model.embeddings.max_length:
+        yield (
+            "warm_up.lengths",
+            f"expected at most embeddings.max_length ({model.embeddings.max_length}), got {max(warm_up.lengths)}",
+        )

@@ -1,0 +1,149 @@
+"""Reads the model repository: models/NAME/VERSION/ with model.onnx or model.py, and models/NAME/model.toml.
+
+Nothing is loaded here. Every problem is collected with its place and what was expected there; names
+that begin with '.' or '_' are nobody's model and are passed over.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from headway.config.errors import ConfigError, Problem, nearest
+from headway.config.load import load_model_settings
+from headway.config.settings import ModelSettings
+from headway.registry.spec import VersionSpec
+
+Overrides: TypeAlias = Mapping[str, Mapping[str, Any]]
+
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+EXECUTORS = {"model.onnx": "onnx", "model.py": "python"}
+"""File -> the executor that runs it."""
+
+LAYOUT = "expected NAME/VERSION/model.onnx or NAME/VERSION/model.py, VERSION a whole number from 1"
+MANIFEST = "model.toml"
+
+
+def scan(models_dir: Path, overrides: Overrides | None = None) -> list[VersionSpec]:
+    """Every version in the repository, by name and version. Raises ConfigError with every problem."""
+    specs, problems = survey(models_dir, overrides or {})
+    if problems:
+        raise ConfigError(problems)
+    return specs
+
+
+def survey(models_dir: Path, overrides: Overrides) -> tuple[list[VersionSpec], list[Problem]]:
+    """What is right and what is wrong, side by side."""
+    if not models_dir.is_dir():
+        what = "is not a folder" if models_dir.exists() else "does not exist"
+        return [], [Problem(str(models_dir), "", f"the model repository {what}; {LAYOUT}")]
+    specs: list[VersionSpec] = []
+    problems: list[Problem] = []
+    names = [folder for folder in listing(models_dir) if folder.is_dir()]
+    for folder in names:
+        found, wrong = survey_model(folder, overrides.get(folder.name, {}))
+        specs += found
+        problems += wrong
+    problems += stray_files(models_dir) + unused_overrides(models_dir, overrides, [folder.name for folder in names])
+    if not names:
+        problems.append(Problem(str(models_dir), "", f"the model repository holds no model; {LAYOUT}"))
+    return sorted(specs, key=lambda spec: (spec.model, spec.version)), problems
+
+
+def survey_model(folder: Path, override: Mapping[str, Any]) -> tuple[list[VersionSpec], list[Problem]]:
+    if not NAME.fullmatch(folder.name):
+        text = "not a name for a model: expected letters, digits, '.', '_' and '-', beginning with a letter or digit"
+        return [], [Problem(str(folder), "", text)]
+    manifest = folder / MANIFEST
+    settings, problems = load_model_settings(manifest, override)
+    specs: list[VersionSpec] = []
+    versions = [entry for entry in listing(folder) if entry.is_dir()]
+    for entry in versions:
+        spec, wrong = survey_version(entry, settings or ModelSettings())
+        specs += [spec] if spec else []
+        problems += wrong
+    problems += stray_models(folder)
+    if not versions:
+        problems.append(Problem(str(folder), "", f"holds no version; {LAYOUT}"))
+    if settings and specs:
+        problems += missing_default(manifest, settings, [spec.version for spec in specs])
+    return (specs if settings else []), problems
+
+
+def survey_version(folder: Path, settings: ModelSettings) -> tuple[VersionSpec | None, list[Problem]]:
+    version = version_number(folder.name)
+    if version is None:
+        return None, [Problem(str(folder), "", "not a version: expected a whole number from 1, such as 1 or 12")]
+    files = [name for name in EXECUTORS if (folder / name).is_file()]
+    problem = wrong_files(folder, files, settings.executor)
+    if problem:
+        return None, [Problem(str(folder), "", problem)]
+    executor = settings.executor or EXECUTORS[files[0]]
+    spec = VersionSpec(folder.parent.name, version, str(folder.resolve()), executor, settings)
+    return spec, missing_tokenizer(folder, settings)
+
+
+def wrong_files(folder: Path, files: list[str], executor: str) -> str | None:
+    """Why these files do not make one model, or None."""
+    if not files:
+        present = ", ".join(entry.name for entry in listing(folder)) or "nothing"
+        return f"expected model.onnx or model.py, found {present}"
+    if executor and executor not in [EXECUTORS[name] for name in files]:
+        return f'executor = "{executor}" in {MANIFEST}, but found only {files[0]}'
+    if len(files) > 1 and not executor:
+        return f'found both model.onnx and model.py; remove one, or say executor = "onnx" or "python" in {MANIFEST}'
+    return None
+
+
+def missing_tokenizer(folder: Path, settings: ModelSettings) -> list[Problem]:
+    if settings.embeddings is None or (folder / settings.embeddings.tokenizer).is_file():
+        return []
+    text = f"expected the tokenizer {settings.embeddings.tokenizer!r} here, as embeddings.tokenizer says"
+    return [Problem(str(folder), "", text)]
+
+
+def missing_default(manifest: Path, settings: ModelSettings, versions: list[int]) -> list[Problem]:
+    if not settings.default_version or settings.default_version in versions:
+        return []
+    text = f"expected a version that is there ({', '.join(map(str, versions))}), got {settings.default_version}"
+    return [Problem(str(manifest), "default_version", text)]
+
+
+def stray_files(models_dir: Path) -> list[Problem]:
+    """A model that was put one level too high is a mistake worth naming; a README is not."""
+    return [
+        Problem(str(entry), "", f"a model's file in the repository's own folder; {LAYOUT}")
+        for entry in listing(models_dir)
+        if entry.is_file() and (entry.name in EXECUTORS or entry.suffix == ".onnx" or entry.name == MANIFEST)
+    ]
+
+
+def stray_models(folder: Path) -> list[Problem]:
+    return [
+        Problem(str(folder / name), "", f"expected in a version's folder, for example {folder.name}/1/{name}")
+        for name in EXECUTORS
+        if (folder / name).is_file()
+    ]
+
+
+def unused_overrides(models_dir: Path, overrides: Overrides, names: list[str]) -> list[Problem]:
+    problems = []
+    for name in overrides:
+        if name not in names:
+            close = nearest(name, names)
+            hint = f"did you mean '{close}'?" if close else f"models here: {', '.join(names) or 'none'}"
+            problems.append(Problem(f"[models.{name}]", "", f"no such model in {models_dir}; {hint}"))
+    return problems
+
+
+def version_number(name: str) -> int | None:
+    """1, 12, ... but not 0, 01 or 1.0: two folders must never mean the same version."""
+    return int(name) if re.fullmatch(r"[1-9][0-9]{0,17}", name) else None
+
+
+def listing(folder: Path) -> list[Path]:
+    """What is in the folder and not hidden, in order: whole numbers as numbers, then names."""
+    entries = [entry for entry in folder.iterdir() if not entry.name.startswith((".", "_"))]
+    return sorted(entries, key=lambda entry: (version_number(entry.name) or 0, entry.name))
