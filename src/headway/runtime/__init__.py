@@ -1,0 +1,1 @@
+"""Drives the core live: mailbox, effects, worker processes and their channels, recorder."""

@@ -1,0 +1,157 @@
+"""Turns what happens to workers, and what they say, into events for the core and news for the gateway."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+
+from headway.core.events import (
+    CapacityChanged,
+    Event,
+    SequenceFailed,
+    SequenceFinished,
+    VersionConfigured,
+    WorkerDraining,
+    WorkerLost,
+    WorkerReady,
+    WorkerStarting,
+    WorkerStopped,
+)
+from headway.core.ids import VersionId
+from headway.core.policy import BatchPolicy
+from headway.core.units import Duration
+from headway.registry.spec import VersionSpec
+from headway.runtime.clock import Clock
+from headway.runtime.effects import EffectRunner, failure_outcome
+from headway.runtime.observer import Observer
+from headway.runtime.policies import batch_policy
+from headway.runtime.status import version_status
+from headway.runtime.supervisor import Supervisor
+from headway.runtime.worker_process import State, WorkerProcess
+from headway.wire.frames import ProtocolViolation
+from headway.wire.messages import (
+    CapacityReport,
+    Emitted,
+    Executed,
+    ExecuteFailed,
+    Failed,
+    Finished,
+    FromWorker,
+    ModelMeta,
+    Progress,
+    ToGateway,
+    VersionStatus,
+)
+
+log = logging.getLogger("headway.runtime")
+
+Post = Callable[[Event], None]
+
+
+class LiveCrew:
+    def __init__(
+        self,
+        versions: Mapping[VersionId, VersionSpec],
+        post: Post,
+        deliver: Callable[[ToGateway], None],
+        observer: Observer,
+        clock: Clock,
+    ) -> None:
+        self._versions = versions
+        self._post = post
+        self._deliver = deliver
+        self._observer = observer
+        self._clock = clock
+        self._metas: dict[VersionId, ModelMeta] = {}
+        self._policies: dict[VersionId, BatchPolicy] = {v: batch_policy(s.settings) for v, s in versions.items()}
+        self._told: dict[VersionId, VersionStatus] = {}
+        self._draining = False
+        self._supervisor: Supervisor
+        self._effects: EffectRunner
+
+    def join(self, supervisor: Supervisor, effects: EffectRunner) -> None:
+        """Both are made with the crew, so they come later."""
+        self._supervisor = supervisor
+        self._effects = effects
+
+    def drain(self) -> None:
+        """The server is going down: every version says so."""
+        self._draining = True
+        for version in self._versions:
+            self._tell(version)
+
+    # -- what happens to workers ---------------------------------------------------------------
+
+    def worker_starting(self, worker: WorkerProcess, expected: Duration) -> None:
+        self._post(WorkerStarting(worker.id, worker.version, expected))
+        self._observer.worker_state(worker.id, worker.version, State.STARTING.value, "")
+        self._tell(worker.version)
+
+    def worker_changed(self, worker: WorkerProcess) -> None:
+        if worker.state is State.READY:
+            self._ready(worker)
+        elif worker.state is State.STOPPING:
+            self._post(WorkerDraining(worker.id))
+        elif worker.state is State.STOPPED:
+            self._effects.worker_gone(worker.id)
+            self._post(WorkerStopped(worker.id))
+        elif worker.state is State.LOST:
+            self._effects.worker_gone(worker.id)
+            self._post(WorkerLost(worker.id, worker.cause))
+        self._observer.worker_state(worker.id, worker.version, worker.state.value, worker.cause)
+        self._tell(worker.version)
+
+    def slot_given_up(self, version: VersionId) -> None:
+        self._tell(version)
+
+    def _ready(self, worker: WorkerProcess) -> None:
+        ready = worker.ready
+        assert ready is not None
+        version = worker.version
+        self._metas[version] = ready.meta
+        policy = batch_policy(self._versions[version].settings, ready.meta.streaming, ready.meta.max_batch_size)
+        if policy != self._policies[version]:
+            self._policies[version] = policy
+            self._post(VersionConfigured(version, policy))
+        self._post(WorkerReady(worker.id, ready.capacity, tuple(ready.measurements)))
+
+    def _tell(self, version: VersionId) -> None:
+        """The gateway hears of a version only what is new."""
+        slots = self._supervisor.slots.get(version, ())
+        status = version_status(version, slots, self._metas.get(version), self._draining, self._clock())
+        told = self._told.get(version)
+        if told is not None and _same(told, status):
+            return
+        self._told[version] = status
+        self._deliver(status)
+
+    # -- what they say -------------------------------------------------------------------------
+
+    def worker_message(self, worker: WorkerProcess, message: FromWorker, data: memoryview) -> None:
+        event = self._event(message, data)
+        if event is not None:
+            self._post(event)
+
+    def _event(self, message: FromWorker, data: memoryview) -> Event | None:
+        if isinstance(message, Executed):
+            self._supervisor.succeeded(message.worker)
+            return self._effects.executed(message, data, self._clock())
+        if isinstance(message, Emitted):
+            self._supervisor.succeeded(message.worker)
+            return self._effects.emitted(message)
+        if isinstance(message, ExecuteFailed):
+            return self._effects.execute_failed(message, self._clock())
+        if isinstance(message, Finished):
+            return SequenceFinished(message.worker, message.request, message.attempt)
+        if isinstance(message, Failed):
+            outcome = failure_outcome(message.code)
+            return SequenceFailed(message.worker, message.request, message.attempt, outcome, message.detail)
+        if isinstance(message, CapacityReport):
+            return CapacityChanged(message.worker, message.capacity)
+        if isinstance(message, Progress):
+            return None  # the bytes arrived, so it lives; nothing to decide
+        raise ProtocolViolation(f"{type(message).__name__} out of turn")
+
+
+def _same(one: VersionStatus, other: VersionStatus) -> bool:
+    return (one.state, one.reason, one.meta) == (other.state, other.reason, other.meta)

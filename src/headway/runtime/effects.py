@@ -1,0 +1,226 @@
+"""Carries out what the core wants done, and keeps what its results need."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
+
+from headway.core.effects import AbortSequence, AdmitSequence, DeliverTokens, DispatchBatch, Effect, ResolveRequest
+from headway.core.events import BatchCompleted, BatchFailed, Event, PartFailure, TokensEmitted
+from headway.core.ids import BatchId, RequestId, WorkerId
+from headway.core.outcomes import Outcome
+from headway.core.units import Duration, Instant
+from headway.runtime.channel import Channel
+from headway.runtime.held import Held, Running, TensorSplitter, part_input
+from headway.runtime.memory import MemoryGauge
+from headway.runtime.observer import Observer, ReplyInfo
+from headway.wire.frames import Buffer, ProtocolViolation
+from headway.wire.messages import (
+    Abort,
+    Admit,
+    Emitted,
+    Execute,
+    Executed,
+    ExecuteFailed,
+    PartInput,
+    Reply,
+    StreamChunk,
+    ToGateway,
+    Written,
+)
+from headway.wire.tensors import Tensor
+
+MAX_UNWRITTEN = 50_000
+"""Replies handed over of which the gateway has not said that they were written; older ones are forgotten."""
+
+FAILURE_CODES: dict[str, Outcome] = {
+    "model_error": Outcome.MODEL_ERROR,
+    "invalid_input": Outcome.INVALID_INPUT,
+}
+
+ChannelOf: TypeAlias = Callable[[WorkerId], Channel | None]
+
+
+class EffectRunner:
+    """held: requests without an outcome, shared with the runtime, which adds them.
+
+    A worker without a channel is gone; the event that says so is on its way, and answers for the effect.
+    """
+
+    def __init__(
+        self,
+        held: dict[RequestId, Held],
+        channel_of: ChannelOf,
+        deliver: Callable[[ToGateway], None],
+        observer: Observer,
+        memory: MemoryGauge,
+    ) -> None:
+        self._held = held
+        self._channel_of = channel_of
+        self._deliver = deliver
+        self._observer = observer
+        self._memory = memory
+        self._running: dict[BatchId, Running] = {}
+        self._emitted: dict[tuple[RequestId, int, int], list[Any]] = {}
+        self._unwritten: dict[RequestId, ReplyInfo] = {}
+        self._by_type: dict[type[Any], Callable[[Any, Instant], None]] = {
+            DispatchBatch: self._dispatch,
+            AdmitSequence: self._admit,
+            AbortSequence: self._abort,
+            DeliverTokens: self._deliver_tokens,
+            ResolveRequest: self._resolve,
+        }
+
+    def carry_out(self, now: Instant, effects: Sequence[Effect]) -> None:
+        for effect in effects:
+            self._by_type[type(effect)](effect, now)
+        if self._emitted:
+            # The core has seen the events of all of these; what it did not want delivered is stale.
+            self._emitted.clear()
+
+    # -- effects -------------------------------------------------------------------------------
+
+    def _dispatch(self, effect: DispatchBatch, now: Instant) -> None:
+        inputs: list[PartInput] = []
+        buffers: list[Buffer] = []
+        for request, part in effect.parts:
+            held = self._held[request]
+            held.dispatched(effect.batch, now)
+            inputs.append(part_input(held, part, buffers))
+        self._running[effect.batch] = Running(effect, inputs, now)
+        channel = self._channel_of(effect.worker)
+        if channel is not None:
+            channel.send(Execute(effect.worker, effect.batch, inputs), buffers)
+
+    def _admit(self, effect: AdmitSequence, now: Instant) -> None:
+        held = self._held[effect.request]
+        held.sent_at = now
+        channel = self._channel_of(effect.worker)
+        if channel is not None:
+            # In the control lane, so that an abort cannot overtake the sequence that it is meant for.
+            channel.send_control(Admit(effect.worker, effect.request, effect.attempt, held.submit.body or {}))
+
+    def _abort(self, effect: AbortSequence, now: Instant) -> None:
+        channel = self._channel_of(effect.worker)
+        if channel is not None:
+            channel.send_control(Abort(effect.worker, effect.request, effect.attempt))
+
+    def _deliver_tokens(self, effect: DeliverTokens, now: Instant) -> None:
+        values = self._emitted.pop((effect.request, effect.attempt, effect.first))
+        for offset, value in enumerate(values[: effect.count]):
+            self._deliver(StreamChunk(effect.request, effect.first + offset, value))
+
+    def _resolve(self, effect: ResolveRequest, now: Instant) -> None:
+        self.resolve(self._held[effect.request], effect.outcome, effect.detail, effect.retry_after, now)
+
+    def resolve(self, held: Held, outcome: Outcome, detail: str, retry_after: Duration, now: Instant) -> None:
+        """The request's Reply; everything that was kept for it is freed."""
+        submit = held.submit
+        del self._held[submit.request]
+        self._memory.remove(submit.bytes)
+        outputs = _outputs(held) if outcome is Outcome.COMPLETED and submit.body is None else []
+        timings = held.timings(now)
+        info = ReplyInfo(
+            submit.request,
+            submit.key.model,
+            submit.key.version,
+            submit.tenant,
+            outcome,
+            sum(part.rows for part in submit.parts),
+            submit.received,
+            timings,
+        )
+        self._observer.replied(info)
+        if outcome is not Outcome.CANCELLED:
+            self._unwritten[submit.request] = info
+            if len(self._unwritten) > MAX_UNWRITTEN:
+                del self._unwritten[next(iter(self._unwritten))]
+        self._deliver(Reply(submit.request, outcome, detail, retry_after, outputs, timings))
+
+    # -- the gateway's notes -------------------------------------------------------------------
+
+    def written(self, message: Written) -> ReplyInfo | None:
+        """None: not known (any more)."""
+        info = self._unwritten.pop(message.request, None)
+        if info is not None:
+            spent = info.timings
+            inside = spent.parse + spent.queue + spent.hand_over + spent.execute + spent.back
+            info.reply = message.at - info.received - inside
+            self._observer.written(info)
+        return info
+
+    def gone(self, request: RequestId) -> None:
+        """The client went away: if there was a reply already, it will not be written."""
+        self._unwritten.pop(request, None)
+
+    # -- answers of workers: each becomes the event that answers the effect --------------------
+
+    def executed(self, message: Executed, data: memoryview, now: Instant) -> Event:
+        """Raises ProtocolViolation where the answer does not fit the batch."""
+        running = self._pop(message.batch, message.worker)
+        if len(message.parts) != len(running.parts):
+            raise ProtocolViolation(
+                f"batch {message.batch}: answers for {len(message.parts)} parts, expected {len(running.parts)}"
+            )
+        splitter = TensorSplitter(data)
+        failures: list[PartFailure] = []
+        for position, result in enumerate(message.parts):
+            tensors = splitter.take(result.tensors)
+            if result.error is not None:
+                code, detail = result.error
+                failures.append(PartFailure(position, failure_outcome(code), detail))
+            request, part = running.parts[position]
+            held = self._held.get(request)
+            if held is None:
+                continue  # it has its outcome already; this answer is late
+            if result.error is None:
+                held.results[part] = tensors
+            if held.last_batch == message.batch:
+                held.hand_over, held.execute = message.hand_over, message.execute
+        splitter.finish()
+        self._observer.batch_done(running.info(message, now))
+        duration = message.hand_over + message.execute + message.finish
+        return BatchCompleted(message.worker, message.batch, duration, tuple(failures))
+
+    def execute_failed(self, message: ExecuteFailed, now: Instant) -> Event:
+        running = self._pop(message.batch, message.worker)
+        self._observer.batch_done(running.info(None, now))
+        outcome = failure_outcome(message.code)
+        return BatchFailed(message.worker, message.batch, message.elapsed, outcome, message.detail)
+
+    def emitted(self, message: Emitted) -> Event:
+        held = self._held.get(message.request)
+        if held is not None:
+            held.execute += message.service
+            self._emitted[message.request, message.attempt, message.first] = message.values
+        return TokensEmitted(
+            message.worker, message.request, message.attempt, message.first, len(message.values), message.service
+        )
+
+    def worker_gone(self, worker: WorkerId) -> None:
+        """Nothing that it ran will be answered."""
+        for batch in [batch for batch, running in self._running.items() if running.worker == worker]:
+            del self._running[batch]
+
+    def _pop(self, batch: BatchId, worker: WorkerId) -> Running:
+        running = self._running.pop(batch, None)
+        if running is None or running.worker != worker:
+            raise ProtocolViolation(f"an answer for batch {batch}, which worker {worker} does not have")
+        return running
+
+
+def failure_outcome(code: str) -> Outcome:
+    """Raises ProtocolViolation for a code that is not in the protocol."""
+    try:
+        return FAILURE_CODES[code]
+    except KeyError:
+        raise ProtocolViolation(f"failure code {code!r}, expected one of {', '.join(FAILURE_CODES)}") from None
+
+
+def _outputs(held: Held) -> list[list[Tensor]]:
+    outputs: list[list[Tensor]] = []
+    for part, tensors in enumerate(held.results):
+        if tensors is None:
+            raise RuntimeError(f"request {held.submit.request} completed, but part {part} has no result")
+        outputs.append(tensors)
+    return outputs

@@ -1,0 +1,119 @@
+"""What the runtime keeps beside the core: payloads and results, by request and by batch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from headway.core.effects import DispatchBatch, Reason
+from headway.core.ids import BatchId, BatchKey, PartRef, WorkerId
+from headway.core.units import Duration, Instant
+from headway.runtime.observer import BatchInfo
+from headway.wire.frames import Buffer, ProtocolViolation
+from headway.wire.messages import Executed, PartInput, Submit, Timings
+from headway.wire.tensors import Tensor, TensorHeader
+
+
+class Held:
+    """One request that has no outcome yet.
+
+    sent_at: (last) dispatch or admission, 0 = none.  last_batch: what was dispatched then.
+    results: part -> its outputs, as far as they are there.
+    """
+
+    __slots__ = ("execute", "hand_over", "last_batch", "results", "sent_at", "submit", "submitted_at")
+
+    def __init__(self, submit: Submit, now: Instant) -> None:
+        self.submit = submit
+        self.submitted_at = now
+        self.sent_at: Instant = 0
+        self.last_batch: BatchId = -1
+        self.hand_over: Duration = 0
+        self.execute: Duration = 0
+        self.results: list[list[Tensor] | None] = [None] * len(submit.parts)
+
+    def dispatched(self, batch: BatchId, now: Instant) -> None:
+        self.sent_at = now
+        self.last_batch = batch
+
+    def timings(self, now: Instant) -> Timings:
+        """Phases that add up to now - received exactly, whatever did or did not happen."""
+        submit = self.submit
+        queue_end = self.sent_at or now
+        back = now - queue_end - self.hand_over - self.execute
+        return Timings(
+            parse=self.submitted_at - submit.received,
+            queue=queue_end - self.submitted_at,
+            hand_over=self.hand_over,
+            execute=self.execute,
+            back=back,
+        )
+
+
+class Running:
+    """One batch that a worker has."""
+
+    __slots__ = ("key", "lengths", "parts", "reason", "rows", "sent_at", "worker")
+
+    def __init__(self, effect: DispatchBatch, inputs: Sequence[PartInput], now: Instant) -> None:
+        self.key: BatchKey = effect.key
+        self.worker: WorkerId = effect.worker
+        self.parts: tuple[PartRef, ...] = effect.parts
+        self.reason: Reason = effect.reason
+        self.sent_at = now
+        self.rows = [part.rows for part in inputs]
+        self.lengths = [part.length for part in inputs]
+
+    def info(self, answer: Executed | None, now: Instant) -> BatchInfo:
+        """answer: None = the whole batch failed."""
+        rows = sum(self.rows)
+        return BatchInfo(
+            worker=self.worker,
+            model=self.key.model,
+            version=self.key.version,
+            rows=rows,
+            padded_tokens=rows * max(self.lengths),
+            real_tokens=sum(map(int.__mul__, self.rows, self.lengths)),
+            hand_over=answer.hand_over if answer else 0,
+            execute=answer.execute if answer else 0,
+            finish=answer.finish if answer else 0,
+            round_trip=now - self.sent_at,
+            reason=self.reason,
+            failed=answer is None,
+        )
+
+
+def part_input(held: Held, part: int, buffers: list[Buffer]) -> PartInput:
+    """The part as a worker gets it; its raw tensors are appended to `buffers`."""
+    submit = held.submit
+    rows, length = submit.parts[part]
+    headers: list[TensorHeader] = []
+    for tensor in submit.payload[part].tensors:
+        headers.append(tensor.header)
+        buffers.append(tensor.data)
+    return PartInput(submit.request, part, rows, length, headers, submit.parameters)
+
+
+class TensorSplitter:
+    """Cuts the bytes that follow a message into its tensors, in order."""
+
+    def __init__(self, data: memoryview) -> None:
+        self._data = data
+        self._at = 0
+
+    def take(self, headers: Sequence[TensorHeader]) -> list[Tensor]:
+        tensors: list[Tensor] = []
+        for name, datatype, shape, size in map(_fields, headers):
+            end = self._at + size
+            if size < 0 or end > len(self._data):
+                raise ProtocolViolation(f"tensor {name!r} of {size} bytes, but {len(self._data) - self._at} came")
+            tensors.append(Tensor(name, datatype, shape, self._data[self._at : end]))
+            self._at = end
+        return tensors
+
+    def finish(self) -> None:
+        if self._at != len(self._data):
+            raise ProtocolViolation(f"{len(self._data) - self._at} bytes more than the message's tensors have")
+
+
+def _fields(header: TensorHeader) -> tuple[str, str, tuple[int, ...], int]:
+    return header.name, header.datatype, header.shape, header.size

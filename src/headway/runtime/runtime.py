@@ -1,0 +1,180 @@
+"""The live driver of the core: takes messages from the gateway, runs workers, gives replies back."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
+
+from headway.config.settings import Settings
+from headway.core.effects import Effect
+from headway.core.events import (
+    DrainStarted,
+    Event,
+    ReplyWritten,
+    RequestArrived,
+    RequestCancelled,
+    ServerConfigured,
+    VersionConfigured,
+)
+from headway.core.ids import RequestId, VersionId
+from headway.core.outcomes import Outcome
+from headway.core.scheduler import Scheduler
+from headway.core.units import Instant
+from headway.registry.spec import VersionSpec
+from headway.runtime import policies
+from headway.runtime.clock import Clock, monotonic
+from headway.runtime.crew import LiveCrew
+from headway.runtime.effects import EffectRunner
+from headway.runtime.held import Held
+from headway.runtime.mailbox import Core, Fatal, Mailbox, crash
+from headway.runtime.memory import MemoryGauge
+from headway.runtime.observer import NullObserver, Observer
+from headway.runtime.recorder import Recorder
+from headway.runtime.supervisor import Supervisor
+from headway.wire.messages import Cancel, Submit, ToGateway, ToRuntime, Written
+
+log = logging.getLogger("headway.runtime")
+
+Deliver: TypeAlias = Callable[[ToGateway], None]
+
+CLOSE_GRACE_S = 1.0
+"""At close, for what a worker still runs; drain() comes before, with the operator's grace."""
+
+
+class Runtime:
+    """send() and deliver carry all that gateway and runtime tell each other; both are called on the loop.
+
+    deliver: is given exactly one Reply for each Submit; must not raise.
+    fatal: called when the core or the driver is found to be wrong; the default leaves the loop with exit code 1.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        versions: Sequence[VersionSpec],
+        deliver: Deliver,
+        observer: Observer | None = None,
+        *,
+        core: Core | None = None,
+        clock: Clock = monotonic,
+        fatal: Fatal = crash,
+    ) -> None:
+        self._settings = settings
+        self._versions = {VersionId(spec.model, spec.version): spec for spec in versions}
+        self._core: Core = core if core is not None else Scheduler()
+        self._clock = clock
+        self._fatal = fatal
+        self._observer: Observer = observer if observer is not None else NullObserver()
+        self._recorder = Recorder(settings.recorder)
+        self._mailbox = Mailbox(
+            self._core, asyncio.get_running_loop(), clock, self._carry_out, self._recorder.raised, fatal
+        )
+        self._held: dict[RequestId, Held] = {}
+        self._memory = MemoryGauge(policies.server_policy(settings).max_queued_bytes, self._mailbox.post)
+        self._crew = LiveCrew(self._versions, self._mailbox.post, deliver, self._observer, clock)
+        self._supervisor = Supervisor(settings.workers, self._crew, clock)
+        self._effects = EffectRunner(self._held, self._supervisor.channel, deliver, self._observer, self._memory)
+        self._crew.join(self._supervisor, self._effects)
+        self._deliver = deliver
+        self._idle: asyncio.Future[None] | None = None
+        self._closed = False
+
+    # -- life ----------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Opens the workers' socket and starts all workers; versions report by VersionStatus when they are ready."""
+        self._recorder.start(self._core.snapshot())
+        await self._supervisor.start()
+        self._mailbox.post(ServerConfigured(policies.server_policy(self._settings)))
+        for version, spec in self._versions.items():
+            self._mailbox.post(VersionConfigured(version, policies.batch_policy(spec.settings)))
+        cores = policies.usable_cores(self._settings)
+        specs = list(self._versions.values())
+        for spec, threads in zip(specs, policies.thread_shares(specs, cores), strict=True):
+            self._supervisor.add(spec, threads, self._fatal)
+
+    async def drain(self, grace_s: float) -> bool:
+        """Refuses what is new and waits for what is in flight. False: something was left when the grace was over."""
+        self._crew.drain()
+        self._mailbox.post(DrainStarted())
+        self._idle = asyncio.get_running_loop().create_future()
+        try:
+            await asyncio.wait_for(self._idle, grace_s)
+        except TimeoutError:
+            log.warning("%d requests were still in flight after %g s", len(self._held), grace_s)
+            return False
+        return True
+
+    async def close(self) -> None:
+        """Stops the workers and answers whatever is left. Leaves no process, socket, thread or timer behind."""
+        if self._closed:
+            return
+        await self._supervisor.stop(CLOSE_GRACE_S)
+        self._mailbox.close()
+        self._closed = True
+        now = self._clock()
+        for held in list(self._held.values()):
+            self._effects.resolve(held, Outcome.DRAINING, "the server has stopped", 0, now)
+        self._recorder.close()
+
+    @property
+    def in_flight(self) -> int:
+        """Requests without an outcome."""
+        return len(self._held)
+
+    @property
+    def core(self) -> Core:
+        """To look at (depths for metrics and readiness), not to drive."""
+        return self._core
+
+    # -- from the gateway ----------------------------------------------------------------------
+
+    def send(self, message: ToRuntime) -> None:
+        """Raises ValueError for a Submit whose request id is in use."""
+        if isinstance(message, Submit):
+            self._submit(message)
+        elif isinstance(message, Written):
+            self._written(message)
+        elif isinstance(message, Cancel):
+            self._effects.gone(message.request)
+            if message.request in self._held:
+                self._mailbox.post(RequestCancelled(message.request))
+
+    def _submit(self, submit: Submit) -> None:
+        request = submit.request
+        if request in self._held:
+            raise ValueError(f"request id {request} is in use")
+        held = self._held[request] = Held(submit, self._clock())
+        self._memory.add(submit.bytes)
+        if self._closed:
+            self._effects.resolve(held, Outcome.DRAINING, "the server has stopped", 0, held.submitted_at)
+            return
+        self._mailbox.post(
+            RequestArrived(
+                request,
+                submit.tenant,
+                submit.key,
+                tuple(submit.parts),
+                submit.bytes,
+                submit.deadline,
+                submit.priority,
+            )
+        )
+
+    def _written(self, message: Written) -> None:
+        reply = self._effects.written(message)
+        if reply is not None and reply.outcome is Outcome.COMPLETED:
+            spent = reply.timings
+            outside = message.at - reply.received - spent.queue - spent.hand_over - spent.execute
+            self._mailbox.post_quietly(ReplyWritten(message.request, max(0, outside)))
+
+    # -- from the core -------------------------------------------------------------------------
+
+    def _carry_out(self, now: Instant, events: list[Event], effects: list[Effect]) -> None:
+        self._recorder.record(now, events, effects, self._core.snapshot)
+        self._observer.handled(now, events, effects)
+        self._effects.carry_out(now, effects)
+        if self._idle is not None and not self._idle.done() and self._core.is_idle() and not self._held:
+            self._idle.set_result(None)

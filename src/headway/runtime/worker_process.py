@@ -1,0 +1,245 @@
+"""One incarnation of a worker: a process and its channel, from the start to the exit."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import secrets
+import signal
+import sys
+from enum import Enum
+from typing import Protocol
+
+import msgspec
+
+from headway.core.ids import VersionId, WorkerId
+from headway.core.units import Duration, Instant
+from headway.registry.spec import VersionSpec
+from headway.runtime.channel import Channel
+from headway.runtime.clock import Clock
+from headway.wire.frames import ProtocolViolation
+from headway.wire.messages import FromWorker, Hello, Load, LoadFailed, Ready, Stop
+
+log = logging.getLogger("headway.runtime")
+
+TOKEN_VARIABLE = "HEADWAY_WORKER_TOKEN"
+
+TERMINATE_GRACE_S = 2.0
+"""Between SIGTERM and SIGKILL."""
+
+
+class State(Enum):
+    STARTING = "starting"
+    READY = "ready"
+    STOPPING = "draining"
+    STOPPED = "stopped"
+    LOST = "lost"
+
+
+LEGAL: dict[State, tuple[State, ...]] = {
+    State.STARTING: (State.READY, State.STOPPING, State.LOST),
+    State.READY: (State.STOPPING, State.LOST),
+    State.STOPPING: (State.STOPPED, State.LOST),
+    State.STOPPED: (),
+    State.LOST: (),  # a restarted worker is a new worker
+}
+
+
+class Owner(Protocol):
+    """Who is told what becomes of it."""
+
+    def worker_changed(self, worker: WorkerProcess) -> None:
+        """Its state is another one now. Called once per state, synchronously."""
+
+    def worker_message(self, worker: WorkerProcess, message: FromWorker, data: memoryview) -> None:
+        """Anything after Ready. May raise ProtocolViolation: the worker is lost then."""
+
+
+class WorkerProcess:
+    """ready: what it reported (None before).  cause: why it was lost.  start_duration: from spawn to ready."""
+
+    def __init__(self, worker: WorkerId, spec: VersionSpec, threads: int, owner: Owner, clock: Clock) -> None:
+        self.id = worker
+        self.spec = spec
+        self.version = VersionId(spec.model, spec.version)
+        self.token = secrets.token_hex(16)
+        self.state = State.STARTING
+        self.cause = ""
+        self.ready: Ready | None = None
+        self.ready_at: Instant = 0
+        self.start_duration: Duration = 0
+        self.channel: Channel | None = None
+        self._threads = threads
+        self._owner = owner
+        self._clock = clock
+        self._spawned_at: Instant = 0
+        self._process: asyncio.subprocess.Process | None = None
+
+    @property
+    def name(self) -> str:
+        return f"worker {self.id} of {self.version}"
+
+    @property
+    def over(self) -> bool:
+        return not LEGAL[self.state]
+
+    # -- from start to exit --------------------------------------------------------------------
+
+    async def run(self, address: str, start_timeout_s: float) -> None:
+        """Returns when the process is gone (or could not be started)."""
+        self._spawned_at = self._clock()
+        environment = {**os.environ, TOKEN_VARIABLE: self.token}
+        command = (sys.executable, "-m", "headway.worker", "--connect", address, "--worker", str(self.id))
+        try:
+            # A session of its own: Ctrl-C in a terminal reaches the server alone, which then drains.
+            self._process = await asyncio.create_subprocess_exec(
+                *command, stdin=asyncio.subprocess.DEVNULL, stdout=2, env=environment, start_new_session=True
+            )
+        except OSError as error:
+            self.lose(f"could not be started: {error}")
+            return
+        if self.state is not State.STARTING:
+            self._signal(signal.SIGKILL)  # stopped or lost while it was being spawned
+        timer = asyncio.get_running_loop().call_later(start_timeout_s, self._start_timed_out, start_timeout_s)
+        code = await self._process.wait()
+        timer.cancel()
+        self._exited(code)
+
+    def stop(self, grace_s: float) -> None:
+        """Asks it to finish what it runs and exit; after grace_s it is terminated, then killed."""
+        if self.state not in (State.STARTING, State.READY):
+            return
+        was_ready = self.state is State.READY
+        self._become(State.STOPPING)
+        if was_ready and self.channel is not None:
+            self.channel.send_control(Stop(self.id))
+        else:
+            self._signal(signal.SIGTERM)  # still loading: it would read no message
+        loop = asyncio.get_running_loop()
+        loop.call_later(grace_s, self._signal, signal.SIGTERM)
+        loop.call_later(grace_s + TERMINATE_GRACE_S, self._signal, signal.SIGKILL)
+
+    def stopped_before_start(self) -> None:
+        """For one whose process was never spawned."""
+        if self.state is State.STARTING:
+            self._become(State.STOPPING)
+        self._become(State.STOPPED)
+
+    def lose(self, cause: str) -> None:
+        """Whatever it ran is unanswered. The first cause counts."""
+        if self.over:
+            return
+        self.cause = cause
+        self._become(State.LOST)
+        self._signal(signal.SIGKILL)
+        self._hang_up()
+
+    def _exited(self, code: int) -> None:
+        how = describe_exit(code)
+        if self.over:
+            log.info("%s: %s", self.name, how)
+        elif self.state is State.STOPPING and (code == 0 or self.ready is None):
+            self._become(State.STOPPED)
+            self._hang_up()
+        else:
+            self.lose(how)
+
+    def _start_timed_out(self, timeout_s: float) -> None:
+        if self.state is State.STARTING:
+            self.lose(f"not ready within {timeout_s:g} s")
+
+    def _become(self, state: State) -> None:
+        if state not in LEGAL[self.state]:
+            raise RuntimeError(f"{self.name}: from {self.state.value} to {state.value}")
+        self.state = state
+        self._owner.worker_changed(self)
+
+    def _signal(self, number: signal.Signals) -> None:
+        process = self._process
+        if process is not None and process.returncode is None:
+            try:
+                process.send_signal(number)
+            except ProcessLookupError:
+                return  # it exited, and the loop is about to hear of it
+
+    def _hang_up(self) -> None:
+        if self.channel is not None:
+            self.channel.close()
+
+    # -- the channel's peer --------------------------------------------------------------------
+
+    def attach(self, channel: Channel, hello: Hello) -> None:
+        """The process at the other end has proved to be this one."""
+        self.channel = channel
+        channel.peer = self
+        spec = self.spec
+        settings = msgspec.to_builtins(spec.settings)
+        channel.send_control(
+            Load(
+                worker=self.id,
+                model=spec.model,
+                version=spec.version,
+                path=spec.path,
+                executor=spec.executor,
+                device=spec.settings.device,
+                threads=self._threads,
+                settings=settings,
+            )
+        )
+        log.debug("%s: connected, process %d", self.name, hello.pid)
+
+    def connected(self, channel: Channel) -> None:
+        raise RuntimeError(f"{self.name}: a channel connects before it is known whose it is")
+
+    def received(self, channel: Channel, message: FromWorker, data: memoryview) -> None:
+        if message.worker != self.id:
+            raise ProtocolViolation(f"message of worker {message.worker} on the channel of worker {self.id}")
+        if self.over:
+            return  # lost meanwhile, with messages still in the buffer
+        kind = type(message)
+        if kind is Ready or kind is LoadFailed or kind is Hello:
+            self._started(message)
+        elif self.ready is None:
+            raise ProtocolViolation(f"{kind.__name__} before Ready")
+        else:
+            self._owner.worker_message(self, message, data)
+
+    def _started(self, message: FromWorker) -> None:
+        if isinstance(message, LoadFailed):
+            self.lose(f"load failed: {message.detail}")
+        elif isinstance(message, Ready) and self.ready is None:
+            self.ready = message
+            self.ready_at = self._clock()
+            self.start_duration = self.ready_at - self._spawned_at
+            if self.state is State.STARTING:
+                self._become(State.READY)
+        else:
+            raise ProtocolViolation(f"{type(message).__name__} out of turn")
+
+    def closed(self, channel: Channel, cause: str) -> None:
+        if self.state is State.STOPPING and cause == "channel closed":
+            return  # as it should; its exit code says how it went
+        self.lose(self._exit_by_now() or cause)
+
+    def _exit_by_now(self) -> str:
+        """How it exited, if the kernel knows already: says more than that the channel closed."""
+        if self._process is None:
+            return ""
+        try:
+            status = os.waitid(os.P_PID, self._process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+        except ChildProcessError:
+            return ""
+        if status is None:
+            return ""
+        return describe_exit(status.si_status if status.si_code == os.CLD_EXITED else -status.si_status)
+
+
+def describe_exit(code: int) -> str:
+    """code: as subprocess has it, negative = the signal."""
+    if code >= 0:
+        return f"exit code {code}"
+    try:
+        return f"signal {signal.Signals(-code).name}"
+    except ValueError:
+        return f"signal {-code}"
