@@ -1,0 +1,58 @@
+"""What several commands do: find the configuration, read it and the model repository, tell all problems."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import click
+import msgspec
+
+from headway.config.errors import ConfigError, Problem
+from headway.config.load import Config, load_config, read_toml
+from headway.registry.scan import survey
+from headway.registry.spec import VersionSpec
+
+DEFAULT_FILE = Path("headway.toml")
+
+models_option = click.option(
+    "--models",
+    type=click.Path(file_okay=False, path_type=Path),
+    default=None,
+    help="The model repository, instead of the configuration's.",
+)
+
+
+def read_all(path: Path | None, models: Path | None = None) -> tuple[Config, list[VersionSpec]]:
+    """The configuration and every version in the repository. Raises ConfigError with the problems of both.
+
+    path: None = ./headway.toml if there is one, else defaults.  models: overrides the configuration's.
+    """
+    path = path or (DEFAULT_FILE if DEFAULT_FILE.is_file() else None)
+    try:
+        config, problems = load_config(path), list[Problem]()
+    except ConfigError as error:
+        config, problems = unchecked(path), list(error.problems)
+    if models is not None:
+        config = with_server(config, models=str(models.resolve()))
+    specs, wrong = survey(config.models_dir, {} if problems else config.overrides)
+    if problems or wrong:
+        raise ConfigError([*problems, *wrong])
+    return config, specs
+
+
+def unchecked(path: Path | None) -> Config:
+    """Enough of a wrong configuration to look for problems in its model repository too."""
+    try:
+        written = read_toml(path) if path else {}
+    except ConfigError:
+        return Config(path)
+    server = written.get("server")
+    named = server.get("models") if isinstance(server, dict) else None
+    return with_server(Config(path), models=named) if isinstance(named, str) and named else Config(path)
+
+
+def with_server(config: Config, **settings: object) -> Config:
+    """The configuration with some settings of [server] replaced."""
+    server = msgspec.structs.replace(config.settings.server, **settings)
+    return replace(config, settings=msgspec.structs.replace(config.settings, server=server))
