@@ -41,9 +41,6 @@ class Outcome(Enum):
     TOO_LARGE = "too_large"
     """One part alone exceeds what a batch of this version may hold."""
 
-    DUPLICATE_REQUEST = "duplicate_request"
-    """The id is in use; whoever sent it broke the contract."""
-
     WORKER_LOST = "worker_lost"
     MODEL_ERROR = "model_error"
     """The model raised, or broke its contract, on this batch."""
@@ -67,7 +64,6 @@ _KINDS: dict[Outcome, Kind] = {
     Outcome.NO_WORKER: Kind.REFUSED,
     Outcome.UNKNOWN_VERSION: Kind.REFUSED,
     Outcome.TOO_LARGE: Kind.REFUSED,
-    Outcome.DUPLICATE_REQUEST: Kind.REFUSED,
     Outcome.WORKER_LOST: Kind.FAILED,
     Outcome.MODEL_ERROR: Kind.FAILED,
     Outcome.INVALID_INPUT: Kind.FAILED,

@@ -1,0 +1,84 @@
+"""A request arrives: it is refused at once, with the reason, or it waits."""
+
+from __future__ import annotations
+
+from headway.core.batching import fits_alone
+from headway.core.effects import ResolveRequest
+from headway.core.errors import InvariantViolation
+from headway.core.events import RequestArrived
+from headway.core.ids import VersionId
+from headway.core.outcomes import Outcome
+from headway.core.pool import Pool
+from headway.core.requests import QueuedPart, Request
+from headway.core.state import State
+from headway.core.units import Duration, Instant, ms, seconds
+
+RETRY_FLOOR: Duration = ms(100)
+RETRY_CEILING: Duration = seconds(60)
+
+
+def arrived(state: State, event: RequestArrived, now: Instant) -> None:
+    key = event.key
+    pool = state.pools.get(VersionId(key.model, key.version))
+    if pool is None:
+        state.effects.append(ResolveRequest(event.request, Outcome.UNKNOWN_VERSION, f"{key.model}/{key.version}"))
+        return
+    refusal = _refusal(state, pool, event, now)
+    if refusal is not None:
+        state.effects.append(refusal)
+        return
+    _enqueue(state, pool, event, now)
+    state.touch(pool)
+
+
+def _refusal(state: State, pool: Pool, event: RequestArrived, now: Instant) -> ResolveRequest | None:
+    request = event.request
+    if request in state.requests:
+        raise InvariantViolation(f"request id {request} arrived while it was in use")
+    if not event.parts:
+        raise InvariantViolation(f"request {request} arrived without parts")
+    if state.draining or pool.draining:
+        return ResolveRequest(request, Outcome.DRAINING, f"{pool.version} is draining")
+    if event.deadline <= now:
+        return ResolveRequest(request, Outcome.DEADLINE_EXCEEDED, "its deadline had passed when it arrived")
+    policy = pool.policy
+    rows = 0
+    for part in event.parts:
+        if part.rows > 1 and not fits_alone(part.rows, part.length, policy):
+            detail = f"a part of {part.rows} rows of length {part.length} exceeds what a batch may hold"
+            return ResolveRequest(request, Outcome.TOO_LARGE, detail)
+        rows += part.rows
+    if state.pressure or state.bytes + event.bytes > state.policy.max_queued_bytes:
+        detail = f"{state.bytes} bytes of requests are held; {state.policy.max_queued_bytes} are allowed"
+        return ResolveRequest(request, Outcome.OVERLOADED, detail, retry_after(pool, now))
+    if pool.queued >= policy.max_queued_requests:
+        detail = f"{pool.queued} requests wait for {pool.version}; {policy.max_queued_requests} may"
+        return ResolveRequest(request, Outcome.QUEUE_FULL, detail, retry_after(pool, now))
+    if pool.rows + rows > policy.max_queued_rows:
+        detail = f"{pool.rows} rows wait for {pool.version}, {rows} came; {policy.max_queued_rows} may wait"
+        return ResolveRequest(request, Outcome.QUEUE_FULL, detail, retry_after(pool, now))
+    return None
+
+
+def _enqueue(state: State, pool: Pool, event: RequestArrived, now: Instant) -> None:
+    request = Request(event.request, event.tenant, event.key, pool, event.bytes, event.deadline, event.priority, now)
+    state.requests[request.id] = request
+    state.bytes += request.bytes
+    state.deadlines.add(request)
+    request.unfinished = len(event.parts)
+    patience = state.policy.patience
+    by_class = now + patience[min(max(request.priority, 0), len(patience) - 1)]
+    hold = pool.policy.hold
+    for index, (rows, length) in enumerate(event.parts):
+        state.seq = seq = state.seq + 1
+        latest_start = pool.latest_start(request.deadline, rows, length)
+        part = QueuedPart(request, index, rows, length, min(by_class, latest_start), latest_start, seq)
+        request.parts.append(part)
+        queue = pool.push(part)
+        if hold:
+            state.timers.arm(pool, queue, now)
+
+
+def retry_after(pool: Pool, now: Instant) -> Duration:
+    """When what waits now will have been worked off, at the rate of the last seconds."""
+    return min(RETRY_CEILING, max(RETRY_FLOOR, pool.rate.time_for(pool.waiting, now)))

@@ -1,0 +1,150 @@
+"""What workers answer. Anything that does not match what the ledger says is late, and ignored."""
+
+from __future__ import annotations
+
+from headway.core.admission import retry_after
+from headway.core.effects import DeliverTokens
+from headway.core.events import (
+    BatchCompleted,
+    BatchFailed,
+    SequenceFailed,
+    SequenceFinished,
+    TokensEmitted,
+)
+from headway.core.ids import BatchId, RequestId, WorkerId
+from headway.core.outcomes import Outcome
+from headway.core.requests import DONE, RUNNING
+from headway.core.state import State
+from headway.core.units import Instant
+from headway.core.workers import RunningBatch, RunningSequence, Worker
+
+
+def batch_completed(state: State, event: BatchCompleted, now: Instant) -> None:
+    worker, batch = _take_batch(state, event.worker, event.batch)
+    if worker is None or batch is None:
+        return  # a late answer from a worker we already gave up on, or the second of two
+    pool = worker.pool
+    pool.cost.observe(batch.rows, batch.length, event.duration)
+    _correct(worker, batch, event.duration)
+    pool.rate.add(len(batch.members), now)
+    for failure in event.failures:
+        request = batch.members[failure.position].request
+        if request.id in state.requests:
+            state.resolve(request, failure.outcome, failure.detail)
+    for part in batch.members:
+        if part.state is RUNNING:
+            part.state = DONE
+            request = part.request
+            request.unfinished -= 1
+            if request.unfinished == 0:
+                state.resolve(request, Outcome.COMPLETED)
+        pool.settled(pool.fair.accounts[part.request.tenant])
+    state.touch(pool)
+
+
+def batch_failed(state: State, event: BatchFailed, now: Instant) -> None:
+    worker, batch = _take_batch(state, event.worker, event.batch)
+    if worker is None or batch is None:
+        return
+    _correct(worker, batch, event.duration)
+    _fail_members(state, worker, batch, event.outcome, event.detail)
+    state.touch(worker.pool)
+
+
+def worker_gone(state: State, worker: Worker, detail: str, now: Instant) -> None:
+    """Whatever it had is unanswered, and nobody is charged for it."""
+    pool = worker.pool
+    pool.retire(worker)
+    del state.workers[worker.id]
+    batches, worker.batches = worker.batches, {}
+    sequences, worker.sequences = worker.sequences, {}
+    for batch in batches.values():
+        for account, amount in batch.charges:
+            pool.correct(account, -amount * account.weight)
+        _fail_members(state, worker, batch, Outcome.WORKER_LOST, detail)
+    for running in sequences.values():
+        request = running.part.request
+        if request.id in state.requests:
+            state.resolve(request, Outcome.WORKER_LOST, detail, retry_after(pool, now))
+        pool.settled(running.account)
+    state.touch(pool)
+
+
+def tokens_emitted(state: State, event: TokensEmitted, now: Instant) -> None:
+    running = _sequence(state, event.worker, event.request, event.attempt)
+    if running is None:
+        return
+    running.account.charge(event.service)
+    request = running.part.request
+    if request.id not in state.requests or event.first != request.emitted:
+        return  # given up meanwhile, or told twice
+    request.emitted += event.count
+    state.effects.append(DeliverTokens(request.id, event.attempt, event.first, event.count))
+
+
+def sequence_finished(state: State, event: SequenceFinished, now: Instant) -> None:
+    running = _take_sequence(state, event.worker, event.request, event.attempt)
+    if running is None:
+        return
+    request, part = running.part.request, running.part
+    request.pool.rate.add(1, now)
+    if part.state is RUNNING:
+        part.state = DONE
+        request.unfinished -= 1
+        state.resolve(request, Outcome.COMPLETED)
+    request.pool.settled(running.account)
+
+
+def sequence_failed(state: State, event: SequenceFailed, now: Instant) -> None:
+    running = _take_sequence(state, event.worker, event.request, event.attempt)
+    if running is None:
+        return
+    request = running.part.request
+    if request.id in state.requests:
+        state.resolve(request, event.outcome, event.detail)
+    request.pool.settled(running.account)
+
+
+def _take_batch(state: State, worker_id: WorkerId, number: BatchId) -> tuple[Worker | None, RunningBatch | None]:
+    worker = state.workers.get(worker_id)
+    if worker is None:
+        return None, None
+    batch = worker.batches.pop(number, None)
+    if batch is not None:
+        worker.pool.refresh(worker)
+    return worker, batch
+
+
+def _sequence(state: State, worker_id: WorkerId, request: RequestId, attempt: int) -> RunningSequence | None:
+    worker = state.workers.get(worker_id)
+    running = worker.sequences.get(request) if worker is not None else None
+    return running if running is not None and running.attempt == attempt else None
+
+
+def _take_sequence(state: State, worker_id: WorkerId, request: RequestId, attempt: int) -> RunningSequence | None:
+    running = _sequence(state, worker_id, request, attempt)
+    if running is not None:
+        worker = state.workers[worker_id]
+        del worker.sequences[request]
+        worker.pool.refresh(worker)
+        state.touch(worker.pool)
+    return running
+
+
+def _fail_members(state: State, worker: Worker, batch: RunningBatch, outcome: Outcome, detail: str) -> None:
+    pool = worker.pool
+    for part in batch.members:
+        request = part.request
+        if request.id in state.requests:
+            retry = retry_after(pool, state.now) if outcome is Outcome.WORKER_LOST else 0
+            state.resolve(request, outcome, detail, retry)
+        pool.settled(pool.fair.accounts[request.tenant])
+
+
+def _correct(worker: Worker, batch: RunningBatch, duration: int) -> None:
+    """What was charged as predicted becomes what was measured, in the same proportions."""
+    if batch.predicted <= 0:
+        return
+    error = (duration - batch.predicted) / batch.predicted
+    for account, amount in batch.charges:
+        worker.pool.correct(account, amount * account.weight * error)

@@ -1,0 +1,100 @@
+"""The decision: as long as a worker is free and something has a reason to leave, it leaves."""
+
+from __future__ import annotations
+
+from headway.core.batching import Forming, form_batch
+from headway.core.effects import AdmitSequence, DispatchBatch, Reason
+from headway.core.fairness import split
+from headway.core.ids import PartRef
+from headway.core.leaving import why
+from headway.core.outcomes import Outcome
+from headway.core.policy import Style
+from headway.core.pool import Pool
+from headway.core.queue import KeyQueue, TenantQueue
+from headway.core.requests import RUNNING, QueuedPart
+from headway.core.state import State
+from headway.core.units import Instant
+from headway.core.workers import RunningBatch, RunningSequence, Worker
+
+
+def decide(state: State, pool: Pool, now: Instant) -> None:
+    if pool.waiting and not pool.has_worker:
+        _refuse_all(state, pool)
+        return
+    while pool.free:
+        queue = pool.agenda.first()
+        if queue is None:
+            return
+        tenant = queue.turns.first()
+        assert tenant is not None
+        head = tenant.urgent.first()
+        assert head is not None
+        if now + pool.cost.lower(head.rows, head.length) > head.request.deadline:
+            detail = "it could no longer be answered in time"
+            state.resolve(head.request, Outcome.DEADLINE_EXCEEDED, detail)
+            continue
+        worker = next(iter(pool.free.values()))  # longest free first
+        if pool.policy.style is Style.SEQUENCE:
+            _admit(state, pool, worker, queue, tenant, head)
+        else:
+            _dispatch(state, pool, worker, queue, tenant, now)
+
+
+def _dispatch(state: State, pool: Pool, worker: Worker, queue: KeyQueue, tenant: TenantQueue, now: Instant) -> None:
+    pool.fair.served(tenant.account)
+    batch = form_batch(queue, tenant, pool.policy, pool.cost, pool.waiting, now)
+    predicted = pool.cost.median(batch.rows, batch.length)
+    charges = split(batch.members, batch.owners, pool.cost, predicted)
+    state.next_batch = number = state.next_batch + 1
+    worker.batches[number] = RunningBatch(
+        number, queue.key, batch.members, batch.rows, batch.length, now, predicted, charges
+    )
+    refs = []
+    for part in batch.members:
+        pool.taken(part)
+        refs.append(PartRef(part.request.id, part.index))
+    reason = _reason(state, pool, batch, now)
+    state.effects.append(DispatchBatch(worker.id, number, queue.key, tuple(refs), reason))
+    pool.refresh(worker)
+    _after(state, pool, queue, now)
+
+
+def _reason(state: State, pool: Pool, batch: Forming, now: Instant) -> Reason:
+    policy = pool.policy
+    latest = batch.deadline - pool.cost.upper(batch.rows, batch.length) - policy.deadline_margin
+    reason = why(
+        policy,
+        filled=batch.filled or batch.rows >= policy.max_batch_size,
+        latest_start=latest,
+        oldest=batch.oldest,
+        draining=pool.draining or state.draining,
+        pressure=state.pressure,
+        now=now,
+    )
+    # a held queue had a reason, but its fairest and most urgent members may not be those that gave it
+    return reason if reason is not None else Reason.LINGER
+
+
+def _admit(state: State, pool: Pool, worker: Worker, queue: KeyQueue, tenant: TenantQueue, head: QueuedPart) -> None:
+    request = head.request
+    account = tenant.account
+    pool.fair.served(account)
+    head.state = RUNNING
+    queue.left(head, account)
+    pool.taken(head)
+    request.attempt += 1
+    worker.sequences[request.id] = RunningSequence(head, request.attempt, account)
+    state.effects.append(AdmitSequence(worker.id, request.id, request.attempt, queue.key))
+    pool.refresh(worker)
+    _after(state, pool, queue, state.now)
+
+
+def _after(state: State, pool: Pool, queue: KeyQueue, now: Instant) -> None:
+    pool.tidy(queue)
+    state.timers.arm(pool, queue, now)
+
+
+def _refuse_all(state: State, pool: Pool) -> None:
+    waiting = [part.request for queue in pool.keys.values() for part in queue.waiting()]
+    for request in dict.fromkeys(waiting):
+        state.resolve(request, Outcome.NO_WORKER, f"nothing runs {pool.version}, and nothing is starting")

@@ -1,0 +1,133 @@
+"""One fair order of tenants per pool, by virtual counters.
+
+A counter is device time received, in nanoseconds, divided by the tenant's weight. The tenant with
+the least is served next. One that returns from idleness is lifted to the pool's virtual time, the
+counter of the tenant served last (start-time fair queueing: Goyal, Vin and Cheng 1996), so that
+nobody banks credit by being away and nobody is punished for service nobody else wanted.
+
+A batch is charged as predicted when it is dispatched, corrected when it completes, and given back
+when its worker is lost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from heapq import heappop, heappush
+from typing import TYPE_CHECKING, Any
+
+from headway.core.cost import CostModel
+from headway.core.ids import Tenant
+from headway.core.requests import QueuedPart
+from headway.core.units import Duration
+
+if TYPE_CHECKING:
+    from headway.core.queue import TenantQueue
+
+
+class Account:
+    """A tenant in one pool. queues: where it waits now, one per batch key. active: parts waiting or running."""
+
+    __slots__ = ("active", "counter", "queues", "tenant", "weight")
+
+    def __init__(self, tenant: Tenant, weight: float, counter: int) -> None:
+        self.tenant = tenant
+        self.weight = weight
+        self.counter = counter
+        self.active = 0
+        self.queues: dict[int, TenantQueue] = {}
+
+    def charge(self, service: float) -> int:
+        """service: device nanoseconds, negative to give back. Returns what it came to."""
+        amount = int(service / self.weight)
+        self.counter += amount
+        return amount
+
+
+class FairOrder:
+    """The accounts of one pool. Tenants that are idle and owe nothing are forgotten."""
+
+    __slots__ = ("_debtors", "accounts", "virtual_time", "weights")
+
+    def __init__(self, weights: dict[Tenant, float]) -> None:
+        self.weights = weights
+        self.accounts: dict[Tenant, Account] = {}
+        self.virtual_time = 0
+        self._debtors: list[tuple[int, Tenant]] = []
+        """Idle tenants ahead of the virtual time, by counter: forgotten when it has caught up."""
+
+    def open(self, tenant: Tenant) -> Account:
+        """The account of a tenant that has something to wait for."""
+        account = self.accounts.get(tenant)
+        if account is None:
+            account = Account(tenant, self.weights.get(tenant, 1.0), self.virtual_time)
+            self.accounts[tenant] = account
+        elif account.active == 0 and account.counter < self.virtual_time:
+            account.counter = self.virtual_time
+        return account
+
+    def served(self, account: Account) -> None:
+        """Its turn has come: time has moved on to its counter."""
+        if account.counter > self.virtual_time:
+            self.virtual_time = account.counter
+            debtors = self._debtors
+            while debtors and debtors[0][0] <= self.virtual_time:
+                self._forget(heappop(debtors)[1])
+
+    def left(self, account: Account) -> None:
+        """Nothing of this tenant waits or runs any more."""
+        if account.counter <= self.virtual_time:
+            self._forget(account.tenant)
+        else:
+            heappush(self._debtors, (account.counter, account.tenant))
+
+    def _forget(self, tenant: Tenant) -> None:
+        account = self.accounts.get(tenant)
+        if account is None or account.active:
+            return
+        if account.counter <= self.virtual_time:
+            del self.accounts[tenant]
+        else:
+            heappush(self._debtors, (account.counter, tenant))  # it came back and was served since
+
+    def reweigh(self) -> None:
+        """The weights have changed; what was received stays received."""
+        for account in self.accounts.values():
+            account.weight = self.weights.get(account.tenant, 1.0)
+
+    def snapshot(self) -> dict[str, Any]:
+        return {
+            "virtual_time": self.virtual_time,
+            "accounts": [[a.tenant, a.weight, a.counter] for a in self.accounts.values()],
+        }
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Before any part is put back."""
+        self.virtual_time = state["virtual_time"]
+        for tenant, weight, counter in state["accounts"]:
+            self.accounts[tenant] = Account(tenant, weight, counter)
+
+    def restored(self) -> None:
+        """After all parts were put back: whoever is idle is a debtor."""
+        for account in list(self.accounts.values()):
+            if account.active == 0:
+                self.left(account)
+
+
+def split(
+    members: Sequence[QueuedPart], owners: Sequence[Account], cost: CostModel, predicted: Duration
+) -> list[tuple[Account, int]]:
+    """Charge a batch to its tenants: each member its share by solo cost, predicted * solo / sum of solos.
+
+    It sums to the batch, does not depend on the order of joining, and is never more than the solo
+    cost where batching paid.
+    """
+    first = owners[0]
+    if all(owner is first for owner in owners):
+        return [(first, first.charge(predicted))]
+    solo = [cost.median(part.rows, part.length) for part in members]
+    total = max(1, sum(solo))
+    shares: dict[Tenant, tuple[Account, int]] = {}
+    for owner, alone in zip(owners, solo, strict=True):
+        _, so_far = shares.get(owner.tenant, (owner, 0))
+        shares[owner.tenant] = (owner, so_far + alone)
+    return [(owner, owner.charge(predicted * alone / total)) for owner, alone in shares.values()]

@@ -1,0 +1,126 @@
+"""Configuration, and the comings and goings of versions and workers."""
+
+from __future__ import annotations
+
+from headway.core.answers import worker_gone
+from headway.core.errors import InvariantViolation
+from headway.core.events import (
+    CapacityChanged,
+    DrainStarted,
+    MemoryPressureChanged,
+    ServerConfigured,
+    VersionConfigured,
+    VersionDrained,
+    WorkerDraining,
+    WorkerLost,
+    WorkerReady,
+    WorkerStarting,
+    WorkerStopped,
+)
+from headway.core.pool import Pool
+from headway.core.state import State
+from headway.core.units import Instant
+from headway.core.workers import Worker, WorkerState
+
+
+def server_configured(state: State, event: ServerConfigured, now: Instant) -> None:
+    state.policy = event.policy
+    state.weights.clear()
+    state.weights.update(event.policy.weights)
+    for pool in state.pools.values():
+        pool.fair.reweigh()
+
+
+def version_configured(state: State, event: VersionConfigured, now: Instant) -> None:
+    pool = state.pools.get(event.version)
+    if pool is None:
+        pool = Pool(event.version, len(state.pools), event.policy, state.weights)
+        pool.now = now
+        pool.pressure, pool.draining = state.pressure, state.draining
+        state.pools[event.version] = pool
+        return
+    for queue in pool.reconfigure(event.policy):
+        state.timers.arm(pool, queue, now)
+    state.touch(pool)
+
+
+def version_drained(state: State, event: VersionDrained, now: Instant) -> None:
+    pool = state.pool_of(event.version, "VersionDrained")
+    pool.draining = True
+    _reconsider(state, pool)
+
+
+def drain_started(state: State, event: DrainStarted, now: Instant) -> None:
+    state.draining = True
+    for pool in state.pools.values():
+        pool.draining = True
+        _reconsider(state, pool)
+
+
+def memory_pressure_changed(state: State, event: MemoryPressureChanged, now: Instant) -> None:
+    state.pressure = event.high
+    for pool in state.pools.values():
+        pool.pressure = event.high
+        _reconsider(state, pool)
+
+
+def _reconsider(state: State, pool: Pool) -> None:
+    """Queues that hold their parts may have a reason to let go now."""
+    for queue in pool.keys.values():
+        pool.agenda.update(queue)
+        state.timers.arm(pool, queue, state.now)
+    state.touch(pool)
+
+
+def worker_starting(state: State, event: WorkerStarting, now: Instant) -> None:
+    if event.worker in state.workers:
+        raise InvariantViolation(f"worker id {event.worker} is used twice")
+    pool = state.pool_of(event.version, "WorkerStarting")
+    worker = Worker(event.worker, pool)
+    state.workers[worker.id] = pool.workers[worker.id] = worker
+
+
+def worker_ready(state: State, event: WorkerReady, now: Instant) -> None:
+    worker = state.workers.get(event.worker)
+    if worker is None:
+        return  # it was given up while it was starting
+    worker.become(WorkerState.READY)
+    worker.capacity = event.capacity
+    worker.pool.cost.seed(event.measurements)
+    worker.pool.refresh(worker)
+    state.touch(worker.pool)
+
+
+def worker_draining(state: State, event: WorkerDraining, now: Instant) -> None:
+    worker = state.workers.get(event.worker)
+    if worker is None or worker.state is WorkerState.DRAINING:
+        return
+    worker.become(WorkerState.DRAINING)
+    worker.pool.refresh(worker)
+    state.touch(worker.pool)
+
+
+def worker_stopped(state: State, event: WorkerStopped, now: Instant) -> None:
+    _gone(state, event.worker, WorkerState.STOPPED, "its worker was stopped", now)
+
+
+def worker_lost(state: State, event: WorkerLost, now: Instant) -> None:
+    detail = f"its worker was lost ({event.cause})" if event.cause else "its worker was lost"
+    _gone(state, event.worker, WorkerState.LOST, detail, now)
+
+
+def capacity_changed(state: State, event: CapacityChanged, now: Instant) -> None:
+    worker = state.workers.get(event.worker)
+    if worker is None:
+        return
+    worker.capacity = event.capacity
+    worker.pool.refresh(worker)
+    state.touch(worker.pool)
+
+
+def _gone(state: State, id: int, end: WorkerState, detail: str, now: Instant) -> None:
+    worker = state.workers.get(id)
+    if worker is None:
+        return  # told twice: by its exit, and by the end of its channel
+    worker.become(end)
+    worker_gone(state, worker, detail, now)

@@ -1,0 +1,113 @@
+"""What must always hold between two calls of `handle`, recomputed from scratch."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from headway.core.errors import InvariantViolation
+from headway.core.pool import Pool
+from headway.core.requests import GONE, RUNNING, WAITING
+from headway.core.state import State
+from headway.core.units import NEVER
+from headway.core.workers import WorkerState
+
+
+def check(state: State) -> None:
+    """Raises InvariantViolation with the story of the first thing that is wrong."""
+    _requests(state)
+    for pool in state.pools.values():
+        _workers(state, pool)
+        _queues(state, pool)
+        _sums(state, pool)
+        _accounts(pool)
+        _nothing_is_stuck(state, pool)
+    _require(
+        state.bytes == sum(r.bytes for r in state.requests.values()),
+        f"{state.bytes} bytes are counted, the requests hold {sum(r.bytes for r in state.requests.values())}",
+    )
+    _require(not state.touched, f"pools {list(state.touched)} were touched, and nothing was decided")
+
+
+def _requests(state: State) -> None:
+    for request in state.requests.values():
+        waiting = sum(part.state is WAITING for part in request.parts)
+        running = sum(part.state is RUNNING for part in request.parts)
+        _require(waiting == request.waiting, f"request {request.id}: {waiting} parts wait, {request.waiting} counted")
+        _require(
+            request.unfinished == waiting + running > 0,
+            f"request {request.id}: {request.unfinished} unfinished, {waiting} wait and {running} run",
+        )
+        _require(request.deadline > state.now, f"request {request.id} outlived its deadline {request.deadline}")
+    first = min((r.deadline for r in state.requests.values()), default=NEVER)
+    _require(state.deadlines.first() == first, f"the first deadline is {first}, its timer {state.deadlines.first()}")
+
+
+def _workers(state: State, pool: Pool) -> None:
+    for worker in pool.workers.values():
+        story = f"worker {worker.id} of {pool.version} ({worker.state.value})"
+        _require(state.workers.get(worker.id) is worker, f"{story} is not among all workers")
+        _require(worker.state not in (WorkerState.STOPPED, WorkerState.LOST), f"{story} should be forgotten")
+        _require(worker.has_room == (worker.id in pool.free), f"{story}: room {worker.has_room}, index disagrees")
+        for batch in worker.batches.values():
+            keys = {part.request.key for part in batch.members}
+            _require(keys == {batch.key}, f"batch {batch.id} of {story} holds keys {keys}")
+            rows = sum(part.rows for part in batch.members)
+            _require(rows == batch.rows, f"batch {batch.id} of {story}: {rows} rows, {batch.rows} counted")
+            for part in batch.members:
+                _require(part.state in (RUNNING, GONE), f"batch {batch.id} of {story}: {part.ref} is {part.state}")
+
+
+def _queues(state: State, pool: Pool) -> None:
+    for key, queue in pool.keys.items():
+        waiting = queue.waiting()
+        story = f"queue {key}"
+        _require(len(waiting) == queue.count, f"{story}: {len(waiting)} wait, {queue.count} counted")
+        _require(sum(p.rows for p in waiting) == queue.rows, f"{story}: rows do not add up")
+        _require(sum(p.rows * p.length for p in waiting) == queue.tokens, f"{story}: tokens do not add up")
+        counts = Counter(part.request.tenant for part in waiting)
+        _require(
+            counts == {name: tenant.count for name, tenant in queue.tenants.items()},
+            f"{story}: tenants do not add up",
+        )
+        for part in waiting:
+            alive = state.requests.get(part.request.id) is part.request
+            _require(alive, f"{story}: {part.ref} waits, but its request has its outcome")
+        wake = pool.wake_at(queue)
+        if state.now < wake < NEVER and pool.reason(queue, state.now) is None:
+            _require(queue.timer <= wake, f"{story} is due at {wake}, its timer is set for {queue.timer}")
+
+
+def _sums(state: State, pool: Pool) -> None:
+    waiting = [part for queue in pool.keys.values() for part in queue.waiting()]
+    _require(len(waiting) == pool.waiting, f"{pool.version}: {len(waiting)} parts wait, {pool.waiting} counted")
+    _require(sum(p.rows for p in waiting) == pool.rows, f"{pool.version}: rows do not add up")
+    requests = {part.request.id for part in waiting}
+    _require(len(requests) == pool.queued, f"{pool.version}: {len(requests)} requests wait, {pool.queued} counted")
+    mine = [part for r in state.requests.values() if r.pool is pool for part in r.parts if part.state is WAITING]
+    _require(
+        len(mine) == pool.waiting, f"{pool.version}: requests have {len(mine)} waiting parts, {pool.waiting} counted"
+    )
+
+
+def _accounts(pool: Pool) -> None:
+    active = Counter(part.request.tenant for queue in pool.keys.values() for part in queue.waiting())
+    for worker in pool.workers.values():
+        active.update(part.request.tenant for batch in worker.batches.values() for part in batch.members)
+        active.update(running.account.tenant for running in worker.sequences.values())
+    known = {a.tenant: a.active for a in pool.fair.accounts.values() if a.active}
+    _require(dict(active) == known, f"{pool.version}: tenants are active {dict(active)}, counted {known}")
+
+
+def _nothing_is_stuck(state: State, pool: Pool) -> None:
+    """Work conservation: nothing with a reason to leave stays beside a worker with room."""
+    if pool.free:
+        for queue in pool.keys.values():
+            reason = pool.reason(queue, state.now)
+            _require(reason is None, f"{queue.key} should leave ({reason}), and workers {list(pool.free)} have room")
+    if pool.waiting:
+        _require(pool.has_worker, f"{pool.version}: {pool.waiting} parts wait for a version that nobody runs")
+
+
+def _require(holds: bool, story: str) -> None:
+    if not holds:
+        raise InvariantViolation(story)

@@ -1,0 +1,204 @@
+"""A pool: the workers that hold one model version, and everything that waits for them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from headway.core.cost import CostModel
+from headway.core.effects import Reason
+from headway.core.fairness import Account, FairOrder
+from headway.core.ids import BatchKey, Tenant, VersionId, WorkerId
+from headway.core.lazy import Agenda
+from headway.core.leaving import why
+from headway.core.policy import BatchPolicy, Style
+from headway.core.queue import KeyQueue
+from headway.core.rate import RateMeter
+from headway.core.requests import QueuedPart
+from headway.core.units import NEVER, Instant
+from headway.core.workers import Worker, WorkerState
+
+KEEP_KEYS = 256
+"""Empty queues beyond this many are forgotten, so that clients cannot grow the pool by odd shapes."""
+
+
+class Pool:
+    """number: order of configuration.
+
+    queued: requests with a part that waits.  waiting: parts that wait.  rows: their rows.
+    free: workers with room, longest free first; an index of what `Worker.has_room` says.
+    """
+
+    __slots__ = (
+        "_key_number",
+        "agenda",
+        "cost",
+        "draining",
+        "fair",
+        "free",
+        "keys",
+        "now",
+        "number",
+        "policy",
+        "pressure",
+        "queued",
+        "rate",
+        "rows",
+        "version",
+        "waiting",
+        "workers",
+    )
+
+    def __init__(self, version: VersionId, number: int, policy: BatchPolicy, weights: dict[Tenant, float]) -> None:
+        self.version = version
+        self.number = number
+        self.policy = policy
+        self.cost = CostModel()
+        self.fair = FairOrder(weights)
+        self.rate = RateMeter()
+        self.workers: dict[WorkerId, Worker] = {}
+        self.free: dict[WorkerId, Worker] = {}
+        self.keys: dict[BatchKey, KeyQueue] = {}
+        self.agenda: Agenda[KeyQueue] = Agenda(self._priority)
+        self.queued = 0
+        self.waiting = 0
+        self.rows = 0
+        self.draining = False
+        self.pressure = False
+        self.now: Instant = 0
+        self._key_number = 0
+
+    # -- parts -----------------------------------------------------------------------------
+
+    def push(self, part: QueuedPart) -> KeyQueue:
+        """It waits from now on."""
+        request = part.request
+        account = self.fair.open(request.tenant)
+        account.active += 1
+        if request.waiting == 0:
+            self.queued += 1
+        request.waiting += 1
+        self.waiting += 1
+        self.rows += part.rows
+        return self._insert(part, account)
+
+    def _insert(self, part: QueuedPart, account: Account) -> KeyQueue:
+        key = part.request.key
+        queue = self.keys.get(key)
+        if queue is None:
+            self._key_number += 1
+            queue = self.keys[key] = KeyQueue(key, self._key_number)
+        hold = self.policy.hold
+        if queue.push(part, account, keep_starts=hold) or hold:
+            self.agenda.update(queue)
+        return queue
+
+    def taken(self, part: QueuedPart) -> None:
+        """It no longer waits; its key's queue knows already."""
+        request = part.request
+        request.waiting -= 1
+        if request.waiting == 0:
+            self.queued -= 1
+        self.waiting -= 1
+        self.rows -= part.rows
+
+    def give_up(self, part: QueuedPart) -> KeyQueue:
+        """A waiting part leaves without having run. Its state says so already."""
+        queue = self.keys[part.request.key]
+        account = self.fair.accounts[part.request.tenant]
+        queue.left(part, account)
+        self.taken(part)
+        self.settled(account)
+        self.tidy(queue)
+        return queue
+
+    def settled(self, account: Account) -> None:
+        """One part of the tenant neither waits nor runs any more."""
+        account.active -= 1
+        if account.active == 0:
+            self.fair.left(account)
+
+    def tidy(self, queue: KeyQueue) -> None:
+        """After parts have left a queue."""
+        self.agenda.update(queue)
+        if queue.count == 0 and len(self.keys) > KEEP_KEYS:
+            del self.keys[queue.key]
+
+    def reconfigure(self, policy: BatchPolicy) -> list[KeyQueue]:
+        """Other rules: every waiting part is put back by them. Returns the queues."""
+        parts = sorted((part for queue in self.keys.values() for part in queue.waiting()), key=lambda part: part.seq)
+        self.policy = policy
+        self.keys = {}
+        self.agenda = Agenda(self._priority)
+        for account in self.fair.accounts.values():
+            account.queues = {}
+        for part in parts:
+            self._insert(part, self.fair.accounts[part.request.tenant])
+        return list(self.keys.values())
+
+    def latest_start(self, deadline: Instant, rows: int, length: int) -> Instant:
+        """When a part must start, alone, to be in time at the upper quantile of what it takes."""
+        if deadline == NEVER:
+            return NEVER
+        return deadline - self.cost.upper(rows, length) - self.policy.deadline_margin
+
+    # -- keys ------------------------------------------------------------------------------
+
+    def reason(self, queue: KeyQueue, now: Instant) -> Reason | None:
+        """Why something of this key should leave now; None = nothing should."""
+        policy = self.policy
+        if queue.count == 0:
+            return None
+        if not policy.hold or policy.style is Style.SEQUENCE:
+            return Reason.IDLE
+        filled = queue.rows >= policy.max_batch_size or 0 < policy.max_batch_tokens <= queue.tokens
+        return why(
+            policy,
+            filled=filled,
+            latest_start=queue.latest_start(),
+            oldest=queue.oldest(),
+            draining=self.draining,
+            pressure=self.pressure,
+            now=now,
+        )
+
+    def wake_at(self, queue: KeyQueue) -> Instant:
+        """When a queue that holds its parts has a reason to let them go, if nothing else happens."""
+        if queue.count == 0 or not self.policy.hold:
+            return NEVER
+        return min(queue.oldest() + self.policy.max_queue_delay, queue.latest_start())
+
+    def _priority(self, queue: KeyQueue) -> tuple[Any, ...] | None:
+        """Between keys that have a reason: the one whose tenant is furthest behind."""
+        if self.reason(queue, self.now) is None:
+            return None
+        leader = queue.turns.first()
+        return None if leader is None else leader.entry
+
+    # -- tenants ---------------------------------------------------------------------------
+
+    def correct(self, account: Account, service: float) -> None:
+        """Charge what a batch took beyond (or, negative, below) what was charged for it."""
+        account.charge(service)
+        if service < 0:
+            for tenant_queue in account.queues.values():
+                tenant_queue.queue.turns.update(tenant_queue)
+                self.agenda.update(tenant_queue.queue)
+
+    # -- workers ---------------------------------------------------------------------------
+
+    def refresh(self, worker: Worker) -> None:
+        """Whether it has room may have changed."""
+        if worker.has_room:
+            self.free.setdefault(worker.id, worker)
+        else:
+            self.free.pop(worker.id, None)
+
+    def retire(self, worker: Worker) -> None:
+        """It is gone for good."""
+        self.workers.pop(worker.id, None)
+        self.free.pop(worker.id, None)
+
+    @property
+    def has_worker(self) -> bool:
+        """Somebody runs this version, or is about to."""
+        return any(w.state in (WorkerState.STARTING, WorkerState.READY) for w in self.workers.values())

@@ -1,0 +1,44 @@
+"""How fast a pool gets on with its work, for 'try again after'."""
+
+from __future__ import annotations
+
+from headway.core.units import SECOND, Duration, Instant
+
+WINDOW: Duration = SECOND
+
+
+class RateMeter:
+    """Parts finished in this window and the last one: a rate that is at most two windows old."""
+
+    __slots__ = ("_before", "_count", "_since")
+
+    def __init__(self) -> None:
+        self._since: Instant = 0
+        self._count = 0
+        self._before = 0
+
+    def add(self, count: int, now: Instant) -> None:
+        self._roll(now)
+        self._count += count
+
+    def time_for(self, parts: int, now: Instant) -> Duration:
+        """How long so many parts will take at the present rate; one second where there is none."""
+        self._roll(now)
+        span = now - self._since
+        done = self._count + self._before * (WINDOW - span) / WINDOW
+        if done <= 0:
+            return SECOND
+        return int(parts * WINDOW / done)
+
+    def _roll(self, now: Instant) -> None:
+        windows = (now - self._since) // WINDOW
+        if windows:
+            self._before = self._count if windows == 1 else 0
+            self._count = 0
+            self._since += windows * WINDOW
+
+    def snapshot(self) -> list[int]:
+        return [self._since, self._count, self._before]
+
+    def restore(self, state: list[int]) -> None:
+        self._since, self._count, self._before = state

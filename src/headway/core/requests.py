@@ -1,0 +1,107 @@
+"""A request and its parts, as the scheduler keeps them."""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import TYPE_CHECKING
+
+from headway.core.ids import BatchKey, PartRef, RequestId, Tenant
+from headway.core.units import Instant
+
+if TYPE_CHECKING:
+    from headway.core.pool import Pool
+
+
+class PartState(Enum):
+    WAITING = "waiting"
+    RUNNING = "running"
+    DONE = "done"
+    GONE = "gone"
+    """Given up: its request has an outcome already. An answer that still comes is ignored."""
+
+
+PART_LIFECYCLE: dict[PartState, tuple[PartState, ...]] = {
+    PartState.WAITING: (PartState.RUNNING, PartState.GONE),
+    PartState.RUNNING: (PartState.DONE, PartState.GONE),
+    PartState.DONE: (),
+    PartState.GONE: (),
+}
+
+WAITING, RUNNING, DONE, GONE = PartState.WAITING, PartState.RUNNING, PartState.DONE, PartState.GONE
+
+
+class Request:
+    """One client call without an outcome. It is forgotten when it gets one.
+
+    unfinished: parts that are not DONE.  waiting: parts that are WAITING.
+    emitted: results of a sequence that were passed on.
+    """
+
+    __slots__ = (
+        "arrived",
+        "attempt",
+        "bytes",
+        "deadline",
+        "emitted",
+        "id",
+        "key",
+        "parts",
+        "pool",
+        "priority",
+        "tenant",
+        "unfinished",
+        "waiting",
+    )
+
+    def __init__(
+        self,
+        id: RequestId,
+        tenant: Tenant,
+        key: BatchKey,
+        pool: Pool,
+        size: int,
+        deadline: Instant,
+        priority: int,
+        arrived: Instant,
+    ) -> None:
+        self.id = id
+        self.tenant = tenant
+        self.key = key
+        self.pool = pool
+        self.bytes = size
+        self.deadline = deadline
+        self.priority = priority
+        self.arrived = arrived
+        self.parts: list[QueuedPart] = []
+        self.unfinished = 0
+        self.waiting = 0
+        self.attempt = 0
+        self.emitted = 0
+
+
+class QueuedPart:
+    """One part of a request.
+
+    due: when it ought to start; earliest first: its class's patience after its arrival, or its
+        latest safe start, whichever is sooner.
+    latest_start: when it must start to be in time, as far as was known at its arrival (NEVER: no deadline).
+    seq: order of arrival over all parts, and the last word in every tie.
+    """
+
+    __slots__ = ("due", "index", "latest_start", "length", "request", "rows", "seq", "state")
+
+    def __init__(
+        self, request: Request, index: int, rows: int, length: int, due: Instant, latest_start: Instant, seq: int
+    ) -> None:
+        self.request = request
+        self.index = index
+        self.rows = rows
+        self.length = length
+        self.due = due
+        self.latest_start = latest_start
+        self.seq = seq
+        self.state = WAITING
+
+    @property
+    def ref(self) -> PartRef:
+        return PartRef(self.request.id, self.index)

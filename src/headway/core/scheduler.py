@@ -1,0 +1,151 @@
+"""The scheduler: a state machine that is told things and answers with what is to be done.
+
+    effects = scheduler.handle(events, now)
+
+Inside, always: apply all events, expire, decide once. It reads no clock, does no I/O and draws no
+random number, so that the same object runs live, in the simulator, in property tests and in replay.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from headway.core import admission, answers, fleet, snapshot
+from headway.core.dispatch import decide
+from headway.core.effects import Effect
+from headway.core.errors import InvariantViolation
+from headway.core.events import (
+    BatchCompleted,
+    BatchFailed,
+    CapacityChanged,
+    DrainStarted,
+    Event,
+    MemoryPressureChanged,
+    ReplyWritten,
+    RequestArrived,
+    RequestCancelled,
+    SequenceFailed,
+    SequenceFinished,
+    ServerConfigured,
+    TokensEmitted,
+    VersionConfigured,
+    VersionDrained,
+    WorkerDraining,
+    WorkerLost,
+    WorkerReady,
+    WorkerStarting,
+    WorkerStopped,
+)
+from headway.core.invariants import check
+from headway.core.outcomes import Outcome
+from headway.core.state import State
+from headway.core.units import Instant
+from headway.core.views import VersionView, view
+
+
+def _cancelled(state: State, event: RequestCancelled, now: Instant) -> None:
+    request = state.requests.get(event.request)
+    if request is not None:
+        state.resolve(request, Outcome.CANCELLED)
+
+
+def _reply_written(state: State, event: ReplyWritten, now: Instant) -> None:
+    """In the trace for those who read it; the state has no use for it yet."""
+
+
+_APPLY: dict[type, Callable[[State, Any, Instant], None]] = {
+    RequestArrived: admission.arrived,
+    RequestCancelled: _cancelled,
+    ReplyWritten: _reply_written,
+    BatchCompleted: answers.batch_completed,
+    BatchFailed: answers.batch_failed,
+    TokensEmitted: answers.tokens_emitted,
+    SequenceFinished: answers.sequence_finished,
+    SequenceFailed: answers.sequence_failed,
+    WorkerStarting: fleet.worker_starting,
+    WorkerReady: fleet.worker_ready,
+    WorkerDraining: fleet.worker_draining,
+    WorkerStopped: fleet.worker_stopped,
+    WorkerLost: fleet.worker_lost,
+    CapacityChanged: fleet.capacity_changed,
+    ServerConfigured: fleet.server_configured,
+    VersionConfigured: fleet.version_configured,
+    VersionDrained: fleet.version_drained,
+    DrainStarted: fleet.drain_started,
+    MemoryPressureChanged: fleet.memory_pressure_changed,
+}
+
+
+class Scheduler:
+    """The one door: state changes in `handle` and nowhere else."""
+
+    def __init__(self) -> None:
+        self._state = State()
+
+    def handle(self, events: Iterable[Event], now: Instant) -> list[Effect]:
+        """Apply all events, expire what is due, decide once.
+
+        now: must not go back. Raises InvariantViolation on a bug, ours or the driver's; the
+        scheduler is of no further use then.
+        """
+        state = self._state
+        if now < state.now:
+            raise InvariantViolation(f"time went back from {state.now} to {now}")
+        state.now = now
+        effects: list[Effect] = []
+        state.effects = effects
+        for pool in state.pools.values():
+            pool.now = now
+        for event in events:
+            _APPLY[type(event)](state, event, now)
+        self._expire(now)
+        touched = state.touched
+        if touched:
+            state.touched = {}
+            for pool in sorted(touched.values(), key=_number) if len(touched) > 1 else touched.values():
+                decide(state, pool, now)
+        return effects
+
+    def next_wakeup(self) -> Instant:
+        """When `handle` must be called even if nothing happens. NEVER: not at all."""
+        return min(self._state.deadlines.first(), self._state.timers.first())
+
+    def is_idle(self) -> bool:
+        """No request without an outcome, and nothing runs."""
+        state = self._state
+        return not state.requests and not any(w.batches or w.sequences for w in state.workers.values())
+
+    def check(self) -> None:
+        """Raises InvariantViolation unless the state is consistent. O(everything); not for the hot path."""
+        check(self._state)
+
+    def views(self) -> list[VersionView]:
+        """Per version: its state, what waits and runs. For metrics and readiness."""
+        return [view(pool) for pool in self._state.pools.values()]
+
+    def snapshot(self) -> dict[str, Any]:
+        """The whole state as JSON values."""
+        return snapshot.take(self._state)
+
+    @classmethod
+    def restore(cls, state: dict[str, Any]) -> Scheduler:
+        """A scheduler that goes on exactly as the one that the snapshot was taken of would have."""
+        scheduler = cls()
+        snapshot.restore(scheduler._state, state)
+        return scheduler
+
+    def _expire(self, now: Instant) -> None:
+        state = self._state
+        while (request := state.deadlines.expired(now)) is not None:
+            state.resolve(request, Outcome.DEADLINE_EXCEEDED, "its deadline has passed")
+        while (fired := state.timers.fired(now)) is not None:
+            pool, queue = fired
+            pool.agenda.update(queue)
+            state.timers.arm(pool, queue, now)
+            state.touch(pool)
+
+
+def _number(pool: Any) -> int:
+    number: int = pool.number
+    return number

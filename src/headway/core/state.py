@@ -1,0 +1,93 @@
+"""Everything the scheduler knows, and the one way in which a request ends."""
+
+from __future__ import annotations
+
+from headway.core.effects import AbortSequence, Effect, ResolveRequest
+from headway.core.errors import InvariantViolation
+from headway.core.ids import RequestId, Tenant, VersionId, WorkerId
+from headway.core.outcomes import Outcome
+from headway.core.policy import ServerPolicy, Style
+from headway.core.pool import Pool
+from headway.core.requests import DONE, GONE, RUNNING, WAITING, Request
+from headway.core.timers import Deadlines, QueueTimers
+from headway.core.units import Duration, Instant
+from headway.core.workers import Worker
+
+
+class State:
+    """requests: those without an outcome.  workers: those that are not stopped or lost.
+    touched: pools in which something may be able to leave, since the last decision.
+    effects: of the call of `handle` that is under way.
+    """
+
+    __slots__ = (
+        "bytes",
+        "deadlines",
+        "draining",
+        "effects",
+        "next_batch",
+        "now",
+        "policy",
+        "pools",
+        "pressure",
+        "requests",
+        "seq",
+        "timers",
+        "touched",
+        "weights",
+        "workers",
+    )
+
+    def __init__(self) -> None:
+        self.policy = ServerPolicy()
+        self.weights: dict[Tenant, float] = {}
+        self.pools: dict[VersionId, Pool] = {}
+        self.workers: dict[WorkerId, Worker] = {}
+        self.requests: dict[RequestId, Request] = {}
+        self.deadlines = Deadlines(self.requests)
+        self.timers = QueueTimers()
+        self.touched: dict[VersionId, Pool] = {}
+        self.effects: list[Effect] = []
+        self.now: Instant = 0
+        self.bytes = 0
+        self.draining = False
+        self.pressure = False
+        self.seq = 0
+        self.next_batch = 0
+
+    def touch(self, pool: Pool) -> None:
+        self.touched[pool.version] = pool
+
+    def pool_of(self, version: VersionId, event: str) -> Pool:
+        pool = self.pools.get(version)
+        if pool is None:
+            raise InvariantViolation(f"{event} for version {version}, which was never configured")
+        return pool
+
+    def resolve(self, request: Request, outcome: Outcome, detail: str = "", retry_after: Duration = 0) -> None:
+        """Its one outcome. What of it waits leaves; what of it runs is given up."""
+        if self.requests.pop(request.id, None) is None:
+            raise InvariantViolation(f"request {request.id} gets a second outcome: {outcome.value}")
+        self.bytes -= request.bytes
+        self.effects.append(ResolveRequest(request.id, outcome, detail, retry_after))
+        if request.unfinished:
+            self._abandon(request)
+
+    def _abandon(self, request: Request) -> None:
+        pool = request.pool
+        for part in request.parts:
+            if part.state is WAITING:
+                part.state = GONE
+                self.timers.arm(pool, pool.give_up(part), self.now)
+            elif part.state is RUNNING:
+                part.state = GONE
+                if pool.policy.style is Style.SEQUENCE:
+                    self._abort(request)
+            else:
+                assert part.state is DONE or part.state is GONE
+
+    def _abort(self, request: Request) -> None:
+        for worker in request.pool.workers.values():
+            running = worker.sequences.get(request.id)
+            if running is not None and running.attempt == request.attempt:
+                self.effects.append(AbortSequence(worker.id, request.id, request.attempt))

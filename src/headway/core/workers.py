@@ -1,0 +1,99 @@
+"""Workers: their lifecycle, what they hold, whether they have room."""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import TYPE_CHECKING
+
+from headway.core.errors import InvariantViolation
+from headway.core.ids import BatchId, BatchKey, Capacity, RequestId, WorkerId
+from headway.core.requests import QueuedPart
+from headway.core.units import Duration, Instant
+
+if TYPE_CHECKING:
+    from headway.core.fairness import Account
+    from headway.core.pool import Pool
+
+
+class WorkerState(Enum):
+    STARTING = "starting"
+    READY = "ready"
+    DRAINING = "draining"
+    STOPPED = "stopped"
+    LOST = "lost"
+
+
+WORKER_LIFECYCLE: dict[WorkerState, tuple[WorkerState, ...]] = {
+    WorkerState.STARTING: (WorkerState.READY, WorkerState.DRAINING, WorkerState.STOPPED, WorkerState.LOST),
+    WorkerState.READY: (WorkerState.DRAINING, WorkerState.STOPPED, WorkerState.LOST),
+    WorkerState.DRAINING: (WorkerState.STOPPED, WorkerState.LOST),
+    WorkerState.STOPPED: (),
+    WorkerState.LOST: (),  # a restarted worker is a new worker
+}
+
+
+class RunningBatch:
+    """A batch that a worker has. charges: what each account was charged for it, as predicted."""
+
+    __slots__ = ("charges", "id", "key", "length", "members", "predicted", "rows", "started")
+
+    def __init__(
+        self,
+        id: BatchId,
+        key: BatchKey,
+        members: list[QueuedPart],
+        rows: int,
+        length: int,
+        started: Instant,
+        predicted: Duration,
+        charges: list[tuple[Account, int]],
+    ) -> None:
+        self.id = id
+        self.key = key
+        self.members = members
+        self.rows = rows
+        self.length = length
+        self.started = started
+        self.predicted = predicted
+        self.charges = charges
+
+
+class RunningSequence:
+    """A sequence that an engine has. It outlives its request when that is given up, until the engine lets go."""
+
+    __slots__ = ("account", "attempt", "part")
+
+    def __init__(self, part: QueuedPart, attempt: int, account: Account) -> None:
+        self.part = part
+        self.attempt = attempt
+        self.account = account
+
+
+class Worker:
+    """One incarnation of a worker process.
+
+    batches, sequences: what it holds, in the order it was given them. A sequence stays here after
+    its request was given up, until the worker says that its room is free.
+    """
+
+    __slots__ = ("batches", "capacity", "id", "pool", "sequences", "state")
+
+    def __init__(self, id: WorkerId, pool: Pool) -> None:
+        self.id = id
+        self.pool = pool
+        self.state = WorkerState.STARTING
+        self.capacity = Capacity(0, 0, 0)
+        self.batches: dict[BatchId, RunningBatch] = {}
+        self.sequences: dict[RequestId, RunningSequence] = {}
+
+    @property
+    def has_room(self) -> bool:
+        if self.state is not WorkerState.READY:
+            return False
+        capacity = self.capacity
+        return len(self.batches) < capacity.batch_slots or len(self.sequences) < capacity.sequences
+
+    def become(self, state: WorkerState) -> None:
+        if state not in WORKER_LIFECYCLE[self.state]:
+            raise InvariantViolation(f"worker {self.id} of {self.pool.version}: {self.state.value} -> {state.value}")
+        self.state = state
