@@ -1,0 +1,201 @@
+"""Applies one call's events to the ledger and notes what each of them makes due."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from headway.core import events as ev
+from headway.core.ids import Part, PartRef, RequestId, WorkerId
+from headway.core.outcomes import Outcome
+from headway.core.policy import BatchPolicy
+from headway.core.units import Instant
+from headway.sim.ledger import Ledger, TrackedRequest, TrackedVersion, TrackedWorker
+
+
+class Bookkeeper:
+    """arrived, emitting: requests that arrived, and sequences that moved on, in this call."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self.arrived: dict[RequestId, TrackedRequest] = {}
+        self.emitting: dict[RequestId, TrackedRequest] = {}
+        self._ledger = ledger
+        self._now: Instant = 0
+        self._apply: dict[type[ev.Event], Callable[[Any], None]] = {
+            ev.ServerConfigured: self._server_configured,
+            ev.VersionConfigured: self._version_configured,
+            ev.VersionDrained: self._version_drained,
+            ev.DrainStarted: self._drain_started,
+            ev.MemoryPressureChanged: self._memory_pressure_changed,
+            ev.RequestArrived: self._request_arrived,
+            ev.RequestCancelled: self._request_cancelled,
+            ev.ReplyWritten: self._reply_written,
+            ev.WorkerStarting: self._worker_starting,
+            ev.WorkerReady: self._worker_ready,
+            ev.WorkerDraining: self._worker_draining,
+            ev.WorkerStopped: self._worker_ended,
+            ev.WorkerLost: self._worker_ended,
+            ev.CapacityChanged: self._capacity_changed,
+            ev.BatchCompleted: self._batch_completed,
+            ev.BatchFailed: self._batch_failed,
+            ev.TokensEmitted: self._tokens_emitted,
+            ev.SequenceFinished: self._sequence_finished,
+            ev.SequenceFailed: self._sequence_failed,
+        }
+
+    def apply(self, events: list[ev.Event], now: Instant) -> None:
+        self._now = now
+        self.arrived.clear()
+        self.emitting.clear()
+        for event in events:
+            self._apply[type(event)](event)
+        self._expire()
+
+    def _expire(self) -> None:
+        """After all events: an answer that comes at the very deadline is in time."""
+        for request in [r.event.request for r in self._ledger.open.values() if r.event.deadline <= self._now]:
+            self._ledger.owe(request, Outcome.DEADLINE_EXCEEDED)
+
+    # -- configuration --------------------------------------------------------------------------------
+
+    def _server_configured(self, event: ev.ServerConfigured) -> None:
+        self._ledger.policy = event.policy
+
+    def _version_configured(self, event: ev.VersionConfigured) -> None:
+        known = self._ledger.versions.get(event.version)
+        if known is None:
+            self._ledger.versions[event.version] = TrackedVersion(event.policy)
+        else:
+            known.policy = event.policy
+
+    def _version_drained(self, event: ev.VersionDrained) -> None:
+        self._ledger.versions[event.version].draining = True
+
+    def _drain_started(self, event: ev.DrainStarted) -> None:
+        self._ledger.draining = True
+
+    def _memory_pressure_changed(self, event: ev.MemoryPressureChanged) -> None:
+        self._ledger.memory_high = event.high
+
+    # -- requests -------------------------------------------------------------------------------------
+
+    def _request_arrived(self, event: ev.RequestArrived) -> None:
+        patience = self._ledger.policy.patience
+        due = self._now + patience[min(event.priority, len(patience) - 1)]
+        waiting = dict.fromkeys(range(len(event.parts)))
+        request = TrackedRequest(event, self._now, due, waiting, undone=len(event.parts))
+        self.arrived[event.request] = request
+        if refusals := self._refusals(request):
+            self._ledger.refuse(request, *refusals)
+        else:
+            self._ledger.admit(request)
+
+    def _refusals(self, request: TrackedRequest) -> list[Outcome]:
+        """Every reason not to let it in. NO_WORKER is not among them: that is judged after all events."""
+        event, ledger = request.event, self._ledger
+        version = ledger.versions.get(request.version)
+        if version is None:
+            return [Outcome.UNKNOWN_VERSION]
+        policy = version.policy
+        rows = sum(waiting.waiting_rows for waiting in version.waiting.values()) + request.waiting_rows
+        reasons = {
+            Outcome.DRAINING: ledger.draining or version.draining,
+            Outcome.DEADLINE_EXCEEDED: event.deadline <= self._now,
+            Outcome.TOO_LARGE: any(_exceeds(part, policy) for part in event.parts),
+            Outcome.OVERLOADED: ledger.memory_high or ledger.bytes + event.bytes > ledger.policy.max_queued_bytes,
+            Outcome.QUEUE_FULL: len(version.waiting) >= policy.max_queued_requests or rows > policy.max_queued_rows,
+        }
+        return [outcome for outcome, holds in reasons.items() if holds]
+
+    def _request_cancelled(self, event: ev.RequestCancelled) -> None:
+        self._ledger.owe(event.request, Outcome.CANCELLED)
+
+    def _reply_written(self, event: ev.ReplyWritten) -> None:
+        """Of no consequence to any promise."""
+
+    # -- workers --------------------------------------------------------------------------------------
+
+    def _worker_starting(self, event: ev.WorkerStarting) -> None:
+        worker = TrackedWorker(event.worker, event.version)
+        self._ledger.workers[event.worker] = worker
+        self._ledger.versions[event.version].workers[event.worker] = worker
+
+    def _worker_ready(self, event: ev.WorkerReady) -> None:
+        worker = self._ledger.workers.get(event.worker)
+        if worker is not None:
+            worker.ready = True
+            worker.capacity = event.capacity
+
+    def _worker_draining(self, event: ev.WorkerDraining) -> None:
+        worker = self._ledger.workers.get(event.worker)
+        if worker is not None:
+            worker.draining = True
+
+    def _capacity_changed(self, event: ev.CapacityChanged) -> None:
+        worker = self._ledger.workers.get(event.worker)
+        if worker is not None:
+            worker.capacity = event.capacity
+
+    def _worker_ended(self, event: ev.WorkerLost | ev.WorkerStopped) -> None:
+        worker = self._ledger.remove_worker(event.worker)
+        if worker is None:
+            return
+        for batch in worker.batches.values():
+            for ref in batch.parts:
+                self._ledger.owe(ref.request, Outcome.WORKER_LOST)
+        for request, _ in worker.sequences:
+            self._ledger.owe(request, Outcome.WORKER_LOST)
+
+    # -- answers: anything not running where it says is late, and changes nothing ---------------------
+
+    def _batch_completed(self, event: ev.BatchCompleted) -> None:
+        parts = self._take_batch(event.worker, event.batch)
+        failures: dict[RequestId, list[Outcome]] = {}
+        for failure in event.failures if parts else ():
+            failures.setdefault(parts[failure.position].request, []).append(failure.outcome)
+        for request, outcomes in failures.items():
+            self._ledger.owe(request, *outcomes)
+        for ref in parts:
+            self._part_done(ref)
+
+    def _part_done(self, ref: PartRef) -> None:
+        request = self._ledger.open.get(ref.request)
+        if request is not None:
+            del request.running[ref.part]
+            request.undone -= 1
+            if request.undone == 0:
+                self._ledger.owe(ref.request, Outcome.COMPLETED)
+
+    def _batch_failed(self, event: ev.BatchFailed) -> None:
+        for ref in self._take_batch(event.worker, event.batch):
+            self._ledger.owe(ref.request, event.outcome)
+
+    def _take_batch(self, worker: WorkerId, batch: int) -> tuple[PartRef, ...]:
+        tracked = self._ledger.workers.get(worker)
+        running = None if tracked is None else tracked.batches.pop(batch, None)
+        return () if running is None else running.parts
+
+    def _tokens_emitted(self, event: ev.TokensEmitted) -> None:
+        request = self._ledger.open.get(event.request)
+        current = request is not None and request.engine == (event.worker, event.attempt)
+        if request is not None and current and event.first == request.emitted:
+            request.emitted += event.count
+            self.emitting[event.request] = request
+
+    def _sequence_finished(self, event: ev.SequenceFinished) -> None:
+        if self._take_sequence(event.worker, event.request, event.attempt):
+            self._ledger.owe(event.request, Outcome.COMPLETED)
+
+    def _sequence_failed(self, event: ev.SequenceFailed) -> None:
+        if self._take_sequence(event.worker, event.request, event.attempt):
+            self._ledger.owe(event.request, event.outcome)
+
+    def _take_sequence(self, worker: WorkerId, request: RequestId, attempt: int) -> bool:
+        tracked = self._ledger.workers.get(worker)
+        return tracked is not None and tracked.sequences.pop((request, attempt), None) is not None
+
+
+def _exceeds(part: Part, policy: BatchPolicy) -> bool:
+    """A single row is always let in, alone if need be: it cannot be cut."""
+    tokens = part.rows * part.length
+    return part.rows > 1 and (part.rows > policy.max_batch_size or 0 < policy.max_batch_tokens < tokens)

@@ -1,0 +1,113 @@
+"""What happens to a server from outside: workers die or are drained, rules change, memory runs short."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from random import Random
+
+from headway.core.events import (
+    CapacityChanged,
+    DrainStarted,
+    MemoryPressureChanged,
+    ServerConfigured,
+    VersionConfigured,
+    VersionDrained,
+)
+from headway.core.ids import VersionId
+from headway.core.policy import Style
+from headway.core.units import Duration
+from headway.sim.driver import Driver
+from headway.sim.fleet import Fleet
+from headway.sim.plans import WorldPlan, random_policy
+
+
+class Chaos:
+    """Random outside events, until `stop`."""
+
+    def __init__(self, driver: Driver, fleet: Fleet, rng: Random, plan: WorldPlan) -> None:
+        self._driver = driver
+        self._fleet = fleet
+        self._rng = rng
+        self._plan = plan
+        self._stopped = False
+        self._memory_high = False
+        self._server_drains = False
+        self._drained: dict[VersionId, None] = {}
+
+    def start(self) -> None:
+        self._keep_doing(self._lose_one, self._plan.faults.time_to_loss)
+        self._keep_doing(self._drain_one, self._plan.faults.time_to_drain)
+        self._keep_doing(self._administer, self._plan.admin_every)
+
+    def stop(self) -> None:
+        self._stopped = True
+
+    def is_draining(self, version: VersionId) -> bool:
+        return self._server_drains or version in self._drained
+
+    def _keep_doing(self, action: Callable[[], None], mean: Duration) -> None:
+        """At exponential intervals on the grid; a mean of 0 is never."""
+        if not mean:
+            return
+
+        def happen() -> None:
+            if not self._stopped:
+                action()
+                self._keep_doing(action, mean)
+
+        grid = self._plan.grid
+        gap = 1 + round(self._rng.expovariate(1 / mean) / grid)
+        self._driver.at(self._driver.now + gap * grid, happen)
+
+    def _lose_one(self) -> None:
+        workers = self._fleet.living()
+        if workers:
+            self._fleet.lose(self._rng.choice(workers), "killed")
+
+    def _drain_one(self) -> None:
+        workers = self._fleet.living()
+        if workers:
+            self._fleet.drain(self._rng.choice(workers))
+
+    def _administer(self) -> None:
+        actions = [self._toggle_memory] * 4 + [self._reconfigure] * 4 + [self._change_capacity] * 2
+        self._rng.choice([*actions, self._reconfigure_server, self._drain_version, self._drain_server])()
+
+    def _toggle_memory(self) -> None:
+        self._memory_high = not self._memory_high
+        self._driver.tell(MemoryPressureChanged(self._memory_high))
+
+    def _reconfigure(self) -> None:
+        """New rules for a version that is in service."""
+        version = self._rng.choice(list(self._plan.policies))
+        if self.is_draining(version):
+            return
+        policy = random_policy(self._rng, self._plan.grid, self._plan.policies[version].style)
+        self._driver.tell(VersionConfigured(version, policy))
+
+    def _reconfigure_server(self) -> None:
+        self._driver.tell(ServerConfigured(replace(self._plan.server, patience=(self._plan.grid, 0))))
+
+    def _change_capacity(self) -> None:
+        """An engine reports more or less room."""
+        engines = [
+            worker
+            for worker in self._fleet.living()
+            if worker.up and self._plan.policies[worker.version].style is Style.SEQUENCE
+        ]
+        if engines:
+            worker = self._rng.choice(engines)
+            capacity = self._plan.models[worker.version].capacity
+            changed = capacity._replace(sequences=self._rng.randint(1, 2 * capacity.sequences))
+            self._driver.tell(CapacityChanged(worker.worker, changed))
+
+    def _drain_version(self) -> None:
+        version = self._rng.choice(list(self._plan.policies))
+        self._drained[version] = None
+        self._driver.tell(VersionDrained(version))
+
+    def _drain_server(self) -> None:
+        if self._rng.random() < 0.2:
+            self._server_drains = True
+            self._driver.tell(DrainStarted())

@@ -1,0 +1,37 @@
+"""What goes wrong, and how often."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from headway.core.units import MILLISECOND, Duration
+
+
+@dataclass(frozen=True, slots=True)
+class Faults:
+    """Probabilities, each per batch or step unless it says otherwise.
+
+    hang: no answer until the worker is given up. stale: a dead worker's answer still arrives.
+    misdirected: an answer arrives in the name of a worker that never ran the batch.
+    load_fails: per start. gap: per ended worker, that its successor is not announced at once.
+    time_to_loss, time_to_drain: mean time between two such events in the whole fleet (0: never).
+    grid: delays are multiples of it.
+    """
+
+    batch_fails: float = 0
+    part_fails: float = 0
+    sequence_fails: float = 0
+    slow: float = 0
+    slow_factor: int = 10
+    hang: float = 0
+    duplicate: float = 0
+    stale: float = 0
+    misdirected: float = 0
+    load_fails: float = 0
+    gap: float = 0
+    time_to_loss: Duration = 0
+    time_to_drain: Duration = 0
+    grid: Duration = MILLISECOND
+
+
+NO_FAULTS = Faults()

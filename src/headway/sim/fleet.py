@@ -1,0 +1,236 @@
+"""Simulated workers: they take batches and sequences, need time for them, answer, misbehave and die."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from random import Random
+
+from headway.core.effects import AbortSequence, AdmitSequence, DispatchBatch
+from headway.core.events import (
+    BatchCompleted,
+    BatchFailed,
+    Event,
+    PartFailure,
+    SequenceFailed,
+    SequenceFinished,
+    TokensEmitted,
+    WorkerDraining,
+    WorkerLost,
+    WorkerReady,
+    WorkerStarting,
+    WorkerStopped,
+)
+from headway.core.ids import BatchId, Capacity, Measurement, RequestId, VersionId, WorkerId
+from headway.core.outcomes import Outcome
+from headway.core.units import Duration
+from headway.sim.costs import Cost
+from headway.sim.driver import Driver
+from headway.sim.faults import NO_FAULTS, Faults
+
+BATCH_WORKER = Capacity(batch_slots=1)
+
+
+@dataclass(slots=True)
+class Model:
+    """What runs a version: how long it takes, how many copies of it, what each can hold.
+
+    load_time: from WorkerStarting to WorkerReady.
+    """
+
+    cost: Cost
+    workers: int = 1
+    capacity: Capacity = BATCH_WORKER
+    measurements: tuple[Measurement, ...] = ()
+    load_time: Duration = 0
+
+
+@dataclass(slots=True)
+class SimSequence:
+    left: int
+    emitted: int = 0
+    aborted: bool = False
+
+
+@dataclass(slots=True)
+class SimWorker:
+    worker: WorkerId
+    version: VersionId
+    up: bool = False
+    gone: bool = False
+    draining: bool = False
+    stepping: bool = False
+    busy: Duration = 0
+    running: dict[BatchId, DispatchBatch] = field(default_factory=dict)
+    sequences: dict[tuple[RequestId, int], SimSequence] = field(default_factory=dict)
+
+
+class Fleet:
+    """All workers of all versions. A worker that ends is followed by a new one with a new id."""
+
+    def __init__(self, driver: Driver, models: dict[VersionId, Model], rng: Random, faults: Faults = NO_FAULTS) -> None:
+        self.models = models
+        self.faults = faults
+        self.workers: dict[WorkerId, SimWorker] = {}
+        self.busy: Duration = 0
+        self._driver = driver
+        self._rng = rng
+        self._started = 0
+        driver.on[DispatchBatch] = self._dispatch
+        driver.on[AdmitSequence] = self._admit
+        driver.on[AbortSequence] = self._abort
+
+    # -- life and death -------------------------------------------------------------------------
+
+    def start(self) -> None:
+        for version, model in self.models.items():
+            for _ in range(model.workers):
+                self.start_worker(version)
+
+    def start_worker(self, version: VersionId) -> None:
+        self._started += 1
+        worker = self.workers[self._started] = SimWorker(self._started, version)
+        load_time = self.models[version].load_time
+        self._driver.tell(WorkerStarting(worker.worker, version, load_time))
+        if load_time:
+            self._driver.at(self._driver.now + load_time, lambda: self._loaded(worker))
+        else:
+            self._loaded(worker)
+
+    def lose(self, worker: SimWorker, cause: str) -> None:
+        """It dies with everything it runs. Its answers may still be on their way."""
+        if worker.gone:
+            return
+        self._end(worker, WorkerLost(worker.worker, cause))
+
+    def drain(self, worker: SimWorker) -> None:
+        """It takes nothing new, stops after what it runs, and is replaced."""
+        if worker.up and not worker.draining:
+            worker.draining = True
+            self._driver.tell(WorkerDraining(worker.worker))
+            self._stop_if_empty(worker)
+
+    def living(self) -> list[SimWorker]:
+        return [worker for worker in self.workers.values() if not worker.gone]
+
+    def _loaded(self, worker: SimWorker) -> None:
+        if worker.gone:
+            return
+        if self._happens(self.faults.load_fails):
+            self.lose(worker, "could not load")
+            return
+        worker.up = True
+        model = self.models[worker.version]
+        self._driver.tell(WorkerReady(worker.worker, model.capacity, model.measurements))
+
+    def _stop_if_empty(self, worker: SimWorker) -> None:
+        if worker.draining and not worker.gone and not worker.running and not worker.sequences:
+            self._end(worker, WorkerStopped(worker.worker))
+
+    def _end(self, worker: SimWorker, event: Event) -> None:
+        worker.gone, worker.up = True, False
+        self._driver.tell(event)
+        if self._happens(self.faults.gap):
+            back = self._driver.now + self._rng.randrange(1, 50) * self.faults.grid
+            self._driver.at(back, lambda: self.start_worker(worker.version))
+        else:
+            self.start_worker(worker.version)
+
+    # -- batches ----------------------------------------------------------------------------------
+
+    def _dispatch(self, effect: DispatchBatch) -> None:
+        worker = self.workers[effect.worker]
+        parts = [self._driver.requests[request].parts[part] for request, part in effect.parts]
+        duration = self.models[worker.version].cost(sum(p.rows for p in parts), max(p.length for p in parts))
+        if self._happens(self.faults.slow):
+            duration *= self.faults.slow_factor
+        worker.running[effect.batch] = effect
+        worker.busy += duration
+        self.busy += duration
+        if self._happens(self.faults.hang):
+            self._driver.at(self._driver.now + 3 * duration, lambda: self.lose(worker, "no progress"))
+            duration *= 4
+        answer = self._answer(effect, duration)
+        self._driver.at(self._driver.now + duration, lambda: self._batch_ended(worker, answer))
+
+    def _answer(self, effect: DispatchBatch, duration: Duration) -> BatchCompleted | BatchFailed:
+        if self._happens(self.faults.batch_fails):
+            return BatchFailed(effect.worker, effect.batch, duration, Outcome.MODEL_ERROR, "the model raised")
+        failures = tuple(
+            PartFailure(position, self._rng.choice((Outcome.MODEL_ERROR, Outcome.INVALID_INPUT)), "this one is bad")
+            for position in range(len(effect.parts))
+            if self._happens(self.faults.part_fails)
+        )
+        return BatchCompleted(effect.worker, effect.batch, duration, failures)
+
+    def _batch_ended(self, worker: SimWorker, answer: BatchCompleted | BatchFailed) -> None:
+        if self._happens(self.faults.misdirected):
+            self._tell_wrongly(answer)
+        worker.running.pop(answer.batch, None)
+        self._report(worker, answer)
+        self._stop_if_empty(worker)
+
+    def _tell_wrongly(self, answer: BatchCompleted | BatchFailed) -> None:
+        """The same answer in another worker's name: it never ran that batch."""
+        others = [worker.worker for worker in self.workers.values() if worker.worker != answer.worker]
+        if others:
+            self._driver.tell(replace(answer, worker=self._rng.choice(others)))
+
+    # -- sequences ----------------------------------------------------------------------------------
+
+    def _admit(self, effect: AdmitSequence) -> None:
+        worker = self.workers[effect.worker]
+        outputs = self._driver.requests[effect.request].outputs
+        worker.sequences[effect.request, effect.attempt] = SimSequence(outputs)
+        if not worker.stepping:
+            worker.stepping = True
+            self._schedule_step(worker)
+
+    def _abort(self, effect: AbortSequence) -> None:
+        sequence = self.workers[effect.worker].sequences.get((effect.request, effect.attempt))
+        if sequence is not None:
+            sequence.aborted = True
+
+    def _schedule_step(self, worker: SimWorker) -> None:
+        duration = self.models[worker.version].cost(len(worker.sequences), 1)
+        if self._happens(self.faults.slow):
+            duration *= self.faults.slow_factor
+        worker.busy += duration
+        self.busy += duration
+        self._driver.at(self._driver.now + duration, lambda: self._step(worker, duration))
+
+    def _step(self, worker: SimWorker, duration: Duration) -> None:
+        """One result for each sequence; those that are done or aborted leave."""
+        service = duration // max(1, len(worker.sequences))
+        for (request, attempt), sequence in list(worker.sequences.items()):
+            if not sequence.aborted:
+                if self._happens(self.faults.sequence_fails):
+                    failed = SequenceFailed(worker.worker, request, attempt, Outcome.MODEL_ERROR, "the model raised")
+                    self._leave(worker, request, attempt, failed)
+                    continue
+                self._report(worker, TokensEmitted(worker.worker, request, attempt, sequence.emitted, 1, service))
+                sequence.emitted += 1
+                sequence.left -= 1
+            if sequence.aborted or sequence.left <= 0:
+                self._leave(worker, request, attempt, SequenceFinished(worker.worker, request, attempt))
+        worker.stepping = bool(worker.sequences) and not worker.gone
+        if worker.stepping:
+            self._schedule_step(worker)
+        self._stop_if_empty(worker)
+
+    def _leave(self, worker: SimWorker, request: RequestId, attempt: int, answer: Event) -> None:
+        del worker.sequences[request, attempt]
+        self._report(worker, answer)
+
+    # -- what reaches the core ----------------------------------------------------------------------
+
+    def _report(self, worker: SimWorker, answer: Event) -> None:
+        """Tell the core; a dead worker's answer is stale, and some answers come twice."""
+        if worker.gone and not self._happens(self.faults.stale):
+            return
+        self._driver.tell(answer)
+        if self._happens(self.faults.duplicate):
+            later = self._driver.now + self._rng.randrange(0, 4) * self.faults.grid
+            self._driver.at(later, lambda: self._driver.tell(answer))
+
+    def _happens(self, probability: float) -> bool:
+        return probability > 0 and self._rng.random() < probability

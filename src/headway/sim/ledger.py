@@ -1,0 +1,138 @@
+"""A second, naive set of books: what the world knows about every request and worker.
+
+The oracles compare the core with it. It is written to be obviously right rather than fast, it
+shares no code with the core, and it applies events in their order, as the core promises to.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from headway.core.events import RequestArrived
+from headway.core.ids import BatchId, Capacity, PartRef, RequestId, VersionId, WorkerId
+from headway.core.outcomes import Outcome
+from headway.core.policy import BatchPolicy, ServerPolicy, Style
+from headway.core.units import Instant
+
+NO_ROOM = Capacity(batch_slots=0)
+
+
+@dataclass(slots=True)
+class TrackedRequest:
+    """A request without an outcome.
+
+    due: arrival plus the patience of its class. waiting: parts not yet dispatched.
+    running: part -> its batch. undone: parts without a result.
+    """
+
+    event: RequestArrived
+    arrived: Instant
+    due: Instant
+    waiting: dict[int, None]
+    running: dict[int, BatchId] = field(default_factory=dict)
+    undone: int = 0
+    emitted: int = 0
+    delivered: int = 0
+    engine: tuple[WorkerId, int] | None = None
+
+    @property
+    def version(self) -> VersionId:
+        return self.event.key.version_id
+
+    @property
+    def waiting_rows(self) -> int:
+        return sum(self.event.parts[part].rows for part in self.waiting)
+
+
+@dataclass(slots=True)
+class TrackedBatch:
+    parts: tuple[PartRef, ...]
+
+
+@dataclass(slots=True)
+class TrackedWorker:
+    """aborting: (request, attempt) -> has AbortSequence been asked for."""
+
+    worker: WorkerId
+    version: VersionId
+    ready: bool = False
+    draining: bool = False
+    capacity: Capacity = NO_ROOM
+    batches: dict[BatchId, TrackedBatch] = field(default_factory=dict)
+    sequences: dict[tuple[RequestId, int], bool] = field(default_factory=dict)
+
+    @property
+    def has_free_slot(self) -> bool:
+        if not self.ready or self.draining:
+            return False
+        return len(self.batches) < self.capacity.batch_slots or len(self.sequences) < self.capacity.sequences
+
+
+@dataclass(slots=True)
+class TrackedVersion:
+    policy: BatchPolicy
+    draining: bool = False
+    workers: dict[WorkerId, TrackedWorker] = field(default_factory=dict)
+    waiting: dict[RequestId, TrackedRequest] = field(default_factory=dict)
+
+    @property
+    def has_live_worker(self) -> bool:
+        """Someone serves it, or will: what a refusal NO_WORKER denies."""
+        return any(not worker.draining for worker in self.workers.values())
+
+    @property
+    def is_sequence(self) -> bool:
+        return self.policy.style is Style.SEQUENCE
+
+
+class Ledger:
+    """open: requests without an outcome. owed: those that must get one in this very call."""
+
+    def __init__(self) -> None:
+        self.policy = ServerPolicy()
+        self.draining = False
+        self.memory_high = False
+        self.versions: dict[VersionId, TrackedVersion] = {}
+        self.workers: dict[WorkerId, TrackedWorker] = {}
+        self.open: dict[RequestId, TrackedRequest] = {}
+        self.owed: dict[RequestId, tuple[Outcome, ...]] = {}
+        self.closing: dict[RequestId, TrackedRequest] = {}
+
+    @property
+    def bytes(self) -> int:
+        return sum(request.event.bytes for request in self.open.values())
+
+    def admit(self, request: TrackedRequest) -> None:
+        self.open[request.event.request] = request
+        self.versions[request.version].waiting[request.event.request] = request
+
+    def refuse(self, request: TrackedRequest, *outcomes: Outcome) -> None:
+        """It is not let in, for one of these reasons."""
+        self.owed[request.event.request] = outcomes
+        self.closing[request.event.request] = request
+
+    def owe(self, request: RequestId, *outcomes: Outcome) -> None:
+        """One of these outcomes is due in this call. The first cause counts; later ones change nothing."""
+        tracked = self.open.get(request)
+        if tracked is None:
+            return
+        self.owed[request] = outcomes
+        self.close(tracked)
+
+    def close(self, request: TrackedRequest) -> None:
+        """It is no longer open; what still runs for it holds its place until it is answered."""
+        self.closing[request.event.request] = request
+        del self.open[request.event.request]
+        self.versions[request.version].waiting.pop(request.event.request, None)
+
+    def start(self, request: TrackedRequest, part: int, batch: BatchId) -> None:
+        del request.waiting[part]
+        request.running[part] = batch
+        if not request.waiting:
+            del self.versions[request.version].waiting[request.event.request]
+
+    def remove_worker(self, worker: WorkerId) -> TrackedWorker | None:
+        tracked = self.workers.pop(worker, None)
+        if tracked is not None:
+            del self.versions[tracked.version].workers[worker]
+        return tracked

@@ -1,0 +1,300 @@
+"""What must hold at every call of the core, whatever the world does. A breach raises OracleViolation.
+
+Safety: one outcome per request, each with a cause; capacity; caps; nothing twice, nothing for the
+dead. Liveness: what is due is done in this very call, and nobody idles beside work.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from heapq import heappop, heappush
+from typing import Any
+
+from headway.core.effects import (
+    AbortSequence,
+    AdmitSequence,
+    DeliverTokens,
+    DispatchBatch,
+    Effect,
+    Reason,
+    ResolveRequest,
+)
+from headway.core.events import Event
+from headway.core.ids import BatchId, PartRef, RequestId
+from headway.core.outcomes import Outcome
+from headway.core.scheduler import Scheduler
+from headway.core.units import NEVER, Instant
+from headway.sim.bookkeeping import Bookkeeper
+from headway.sim.ledger import Ledger, TrackedBatch, TrackedRequest, TrackedVersion, TrackedWorker
+
+STORY = 12
+"""Calls that a violation quotes."""
+
+
+class OracleViolation(AssertionError):
+    """The core broke a promise. The message says which, and quotes the last calls."""
+
+
+class Oracle:
+    """An observer that judges every call. `finish` judges the end."""
+
+    def __init__(self) -> None:
+        self.ledger = Ledger()
+        self.outcomes: dict[Outcome, int] = {}
+        self._books = Bookkeeper(self.ledger)
+        self._calls: deque[tuple[Instant, list[Event], list[Effect]]] = deque(maxlen=STORY)
+        self._used_batches: set[BatchId] = set()
+        self._deadlines: list[tuple[Instant, RequestId]] = []
+        self._started: list[tuple[TrackedRequest, int]] = []
+        self._now: Instant = 0
+        self._judge: dict[type[Effect], Callable[[Any], None]] = {
+            DispatchBatch: self._dispatched,
+            AdmitSequence: self._admitted,
+            AbortSequence: self._aborted,
+            DeliverTokens: self._delivered,
+            ResolveRequest: self._resolved,
+        }
+
+    def observe(self, now: Instant, events: list[Event], effects: list[Effect], scheduler: Scheduler) -> None:
+        self._now = now
+        self._calls.append((now, events, effects))
+        self._started.clear()
+        self._books.apply(events, now)
+        for request in self._books.arrived.values():
+            heappush(self._deadlines, (request.event.deadline, request.event.request))
+        for effect in effects:
+            self._judge[type(effect)](effect)
+        self._everything_due_was_done()
+        self._order_among_equals()
+        for version in self.ledger.versions.values():
+            self._nobody_idles_beside_work(version)
+        self._timers(scheduler)
+        self._bounds()
+        scheduler.check()
+        self._require(scheduler.is_idle() == self._idle(), f"is_idle() says {scheduler.is_idle()}")
+
+    def finish(self, scheduler: Scheduler) -> None:
+        """After everything was given time to end: nothing is left anywhere."""
+        self._require(not self.ledger.open, f"requests {list(self.ledger.open)[:5]} never got an outcome")
+        self._require(self._idle() and scheduler.is_idle(), "not idle at the end")
+        self._require(scheduler.next_wakeup() == NEVER, "idle, and yet a timer is set")
+
+    def fail(self, what: str) -> None:
+        story = "\n".join(f"  at {now}: {events} ->\n      {effects}" for now, events, effects in self._calls)
+        raise OracleViolation(f"{what}\nthe last calls were\n{story}")
+
+    def _require(self, holds: bool, what: str) -> None:
+        if not holds:
+            self.fail(what)
+
+    # -- outcomes -------------------------------------------------------------------------------------
+
+    def _resolved(self, effect: ResolveRequest) -> None:
+        request, outcome, ledger = effect.request, effect.outcome, self.ledger
+        if request in ledger.owed:
+            allowed = ledger.owed.pop(request)
+            self._require(outcome in allowed, f"request {request}: expected one of {allowed}, came {outcome}")
+        elif request in ledger.open:
+            self._require(self._may_give_up(ledger.open[request], outcome), f"{effect} without a cause")
+            ledger.close(ledger.open[request])
+        else:
+            self.fail(f"{effect}: it has an outcome already, or never arrived")
+        self.outcomes[outcome] = self.outcomes.get(outcome, 0) + 1
+        tracked = ledger.closing[request]
+        if outcome is Outcome.COMPLETED:
+            self._require(tracked.delivered == tracked.emitted, f"request {request} completed with results undelivered")
+
+    def _may_give_up(self, request: TrackedRequest, outcome: Outcome) -> bool:
+        """What the core decides by itself: nobody serves it, or there is not the time left to run it."""
+        if outcome is Outcome.NO_WORKER:
+            return not self.ledger.versions[request.version].has_live_worker
+        timed = request.event.deadline != NEVER and bool(request.waiting)
+        if outcome is Outcome.DEADLINE_UNMEETABLE:
+            return timed and request.event.request in self._books.arrived
+        return timed and outcome is Outcome.DEADLINE_EXCEEDED
+
+    def _everything_due_was_done(self) -> None:
+        self._require(not self.ledger.owed, f"owed in this call and not given: {self.ledger.owed}")
+        undelivered = [r.event.request for r in self._books.emitting.values() if r.emitted != r.delivered]
+        undelivered = [request for request in undelivered if request in self.ledger.open]
+        self._require(not undelivered, f"results of {undelivered} were emitted and not delivered")
+        for request in self.ledger.closing.values():
+            if request.engine is not None:
+                self._require(self._is_aborting(request), f"request {request.event.request} still runs in its engine")
+        self.ledger.closing.clear()
+
+    def _is_aborting(self, request: TrackedRequest) -> bool:
+        assert request.engine is not None
+        worker, attempt = request.engine
+        tracked = self.ledger.workers.get(worker)
+        return tracked is None or tracked.sequences.get((request.event.request, attempt), True)
+
+    # -- batches --------------------------------------------------------------------------------------
+
+    def _dispatched(self, effect: DispatchBatch) -> None:
+        version = self.ledger.versions[effect.key.version_id]
+        worker = self._able_worker(effect.worker, version, str(effect))
+        self._require(len(worker.batches) < worker.capacity.batch_slots, f"{effect}: worker {worker} has no free slot")
+        self._require(effect.batch not in self._used_batches, f"{effect}: the batch id was used before")
+        self._require(bool(effect.parts), f"{effect}: an empty batch")
+        self._used_batches.add(effect.batch)
+        self._reason(effect, version)
+        for ref in effect.parts:
+            self._part_starts(ref, effect)
+        self._caps(effect, version)
+        worker.batches[effect.batch] = TrackedBatch(effect.parts)
+
+    def _able_worker(self, worker: int, version: TrackedVersion, effect: str) -> TrackedWorker:
+        tracked = version.workers.get(worker)
+        if tracked is None or not tracked.ready or tracked.draining:
+            self.fail(f"{effect}: worker {worker} cannot take it: {tracked}")
+        assert tracked is not None
+        return tracked
+
+    def _part_starts(self, ref: PartRef, effect: DispatchBatch) -> None:
+        request = self.ledger.open.get(ref.request)
+        if request is None:
+            self.fail(f"{effect}: request {ref.request} has an outcome already, or never arrived")
+        assert request is not None
+        self._require(request.event.key == effect.key, f"{effect}: {ref} has the key {request.event.key}")
+        self._require(ref.part in request.waiting, f"{effect}: {ref} is not waiting")
+        self.ledger.start(request, ref.part, effect.batch)
+        self._started.append((request, ref.part))
+
+    def _caps(self, effect: DispatchBatch, version: TrackedVersion) -> None:
+        parts = [self.ledger.open[ref.request].event.parts[ref.part] for ref in effect.parts]
+        rows = sum(part.rows for part in parts)
+        tokens = rows * max(part.length for part in parts)
+        policy = version.policy
+        if len(parts) > 1:  # one alone may have been admitted under wider caps than today's
+            self._require(rows <= (policy.max_batch_size or rows), f"{effect}: {rows} rows")
+            self._require(tokens <= (policy.max_batch_tokens or tokens), f"{effect}: {tokens} padded tokens")
+
+    def _reason(self, effect: DispatchBatch, version: TrackedVersion) -> None:
+        draining = version.draining or self.ledger.draining
+        if effect.reason is Reason.IDLE:
+            self._require(not version.policy.hold, f"{effect}: a held batch does not leave because a worker is idle")
+        elif effect.reason is Reason.DRAIN:
+            self._require(draining, f"{effect}: nothing drains")
+        elif effect.reason is Reason.MEMORY:
+            self._require(self.ledger.memory_high, f"{effect}: memory is not short")
+        elif effect.reason is Reason.LINGER and not self._any_deadline(version, effect.key.signature):
+            waited = self._now - self._oldest(version, effect.key.signature)
+            self._require(waited >= version.policy.max_queue_delay, f"{effect}: the oldest has waited only {waited} ns")
+        elif effect.reason is Reason.DEADLINE:
+            timed = any(self._deadline_of(ref) != NEVER for ref in effect.parts)
+            self._require(timed, f"{effect}: no member has a deadline")
+
+    def _any_deadline(self, version: TrackedVersion, signature: str) -> bool:
+        """A member's latest safe start lets a held key go, though the batch that leaves may be without that member."""
+        same_key = (r for r in version.waiting.values() if r.event.key.signature == signature)
+        return any(request.event.deadline != NEVER for request in same_key)
+
+    def _deadline_of(self, ref: PartRef) -> Instant:
+        request = self.ledger.open.get(ref.request)
+        return NEVER if request is None else request.event.deadline
+
+    def _oldest(self, version: TrackedVersion, signature: str) -> Instant:
+        arrivals = (r.arrived for r in version.waiting.values() if r.event.key.signature == signature)
+        return min(arrivals, default=NEVER)
+
+    # -- sequences --------------------------------------------------------------------------------------
+
+    def _admitted(self, effect: AdmitSequence) -> None:
+        version = self.ledger.versions[effect.key.version_id]
+        worker = self._able_worker(effect.worker, version, str(effect))
+        request = self.ledger.open.get(effect.request)
+        if request is None or request.engine is not None or not request.waiting:
+            self.fail(f"{effect}: it is not waiting: {request}")
+        assert request is not None
+        self._require(version.is_sequence, f"{effect}: not an engine")
+        self._require(len(worker.sequences) < worker.capacity.sequences, f"{effect}: the engine is full: {worker}")
+        self._require(request.event.key == effect.key, f"{effect}: its key is {request.event.key}")
+        request.engine = (effect.worker, effect.attempt)
+        request.waiting.clear()
+        del version.waiting[effect.request]
+        worker.sequences[effect.request, effect.attempt] = False
+        self._started.append((request, 0))
+
+    def _aborted(self, effect: AbortSequence) -> None:
+        worker = self.ledger.workers.get(effect.worker)
+        asked = None if worker is None else worker.sequences.get((effect.request, effect.attempt))
+        self._require(asked is False, f"{effect}: not running there, or aborted before")
+        self._require(effect.request not in self.ledger.open, f"{effect}: it has no outcome yet")
+        assert worker is not None
+        worker.sequences[effect.request, effect.attempt] = True
+
+    def _delivered(self, effect: DeliverTokens) -> None:
+        request = self.ledger.open.get(effect.request) or self.ledger.closing.get(effect.request)
+        if request is None:
+            self.fail(f"{effect}: it has an outcome already")
+        assert request is not None
+        self._require(effect.first == request.delivered, f"{effect}: the next is {request.delivered}")
+        request.delivered += effect.count
+        self._require(request.delivered <= request.emitted, f"{effect}: only {request.emitted} were emitted")
+
+    # -- order and work conservation ----------------------------------------------------------------------
+
+    def _order_among_equals(self) -> None:
+        """Of one tenant, class, key and length, nobody leaves while one that came earlier waits.
+
+        Among requests without a deadline: with one, urgency depends on what the core expects a run to take.
+        """
+        for request, part in self._started:
+            event = request.event
+            for other in self.ledger.versions[request.version].waiting.values():
+                if other.event.request == event.request or not self._came_first(other, request):
+                    continue
+                same = any(other.event.parts[index] == event.parts[part] for index in other.waiting)
+                overtaken = same and _lane(other) == _lane(request)
+                self._require(not overtaken, f"request {event.request} overtook {other.event.request}, its equal")
+
+    def _came_first(self, one: TrackedRequest, other: TrackedRequest) -> bool:
+        """Request ids are given in order of arrival. A class may have become less patient in between."""
+        timed = one.event.deadline != NEVER or other.event.deadline != NEVER
+        return not timed and one.event.request < other.event.request and one.due <= other.due
+
+    def _nobody_idles_beside_work(self, version: TrackedVersion) -> None:
+        if not version.waiting:
+            return
+        free = [worker for worker in version.workers.values() if worker.has_free_slot]
+        if not free:
+            self._require(version.has_live_worker, f"{list(version.waiting)[:5]} wait, and nobody runs this version")
+            return
+        held = version.policy.hold and not (version.draining or self.ledger.draining or self.ledger.memory_high)
+        if not held or version.is_sequence:
+            self.fail(f"worker {free[0].worker} idles beside the waiting {list(version.waiting)[:5]}")
+        for signature in {r.event.key.signature: None for r in version.waiting.values()}:
+            self._held_for_a_reason(version, signature)
+
+    def _held_for_a_reason(self, version: TrackedVersion, signature: str) -> None:
+        policy = version.policy
+        waited = self._now - self._oldest(version, signature)
+        rows = sum(r.waiting_rows for r in version.waiting.values() if r.event.key.signature == signature)
+        self._require(waited < policy.max_queue_delay, f"{signature!r} was held for {waited} ns beside an idle worker")
+        full = policy.max_batch_size and not policy.max_batch_tokens and rows >= policy.max_batch_size
+        self._require(not full, f"{signature!r} has {rows} rows waiting and is held beside an idle worker")
+
+    # -- timers, bounds, idleness ---------------------------------------------------------------------------
+
+    def _timers(self, scheduler: Scheduler) -> None:
+        wakeup = scheduler.next_wakeup()
+        self._require(wakeup > self._now, f"next_wakeup() is {wakeup}: it would spin at {self._now}")
+        while self._deadlines and self._deadlines[0][1] not in self.ledger.open:
+            heappop(self._deadlines)
+        if self._deadlines:
+            first, request = self._deadlines[0]
+            self._require(wakeup <= first, f"next_wakeup() is {wakeup}: request {request} expires at {first}")
+
+    def _bounds(self) -> None:
+        policy = self.ledger.policy
+        self._require(self.ledger.bytes <= policy.max_queued_bytes, f"{self.ledger.bytes} bytes are held")
+
+    def _idle(self) -> bool:
+        running = any(worker.batches or worker.sequences for worker in self.ledger.workers.values())
+        return not self.ledger.open and not running
+
+
+def _lane(request: TrackedRequest) -> tuple[object, ...]:
+    return (request.event.tenant, request.event.priority, request.event.key)

@@ -1,0 +1,189 @@
+"""A random world, drawn from its seed: configuration, workload, faults."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from random import Random
+
+from headway.core.ids import BatchKey, Capacity, Part, Tenant, VersionId
+from headway.core.policy import BatchPolicy, ServerPolicy, Style
+from headway.core.units import MILLISECOND, NEVER, SECOND, Duration, Instant, ms, us
+from headway.sim.costs import COSTS, noisy, on_grid, warm_up
+from headway.sim.faults import NO_FAULTS, Faults
+from headway.sim.fleet import Model
+from headway.sim.workloads import Arrival, bursty, lognormal_length, on_off, poisson
+
+MAX_PART_ROWS = 3
+
+
+@dataclass(slots=True)
+class WorldPlan:
+    """Everything random about a world that does not depend on what the core does.
+
+    grid: all instants are multiples of it, so that things happen at the same time.
+    admin_every: mean time between administrative events (0: none).
+    """
+
+    seed: int
+    grid: Duration
+    server: ServerPolicy
+    policies: dict[VersionId, BatchPolicy]
+    models: dict[VersionId, Model]
+    keys: tuple[BatchKey, ...]
+    arrivals: Iterator[Arrival]
+    closed_loop_clients: int
+    faults: Faults
+    admin_every: Duration
+    heal_at: Instant
+
+    @property
+    def probe_parts(self) -> tuple[Part, ...]:
+        return (Part(1, 1),)
+
+
+def plan_world(seed: int) -> WorldPlan:
+    rng = Random(f"{seed} plan")
+    grid = rng.choice((us(1), us(250), MILLISECOND, MILLISECOND, ms(5)))
+    tenants = tuple((f"tenant-{n}", rng.choice((0.5, 1.0, 1.0, 4.0))) for n in range(rng.randint(1, 4)))
+    versions = [VersionId("model", number) for number in range(1, rng.choice((1, 1, 2, 3)) + 1)]
+    policies = {version: random_policy(rng, grid) for version in versions}
+    models = {version: _model(rng, policies[version], grid) for version in versions}
+    keys = tuple(BatchKey(*version, f"sig-{n}") for version in versions for n in range(rng.randint(1, 3)))
+    count = rng.choice((40, 120, 120, 250))
+    duration = _duration(rng, count, keys, models)
+    broken = rng.random() < 0.7
+    return WorldPlan(
+        seed=seed,
+        grid=grid,
+        server=_server_policy(rng, tenants),
+        policies=policies,
+        models=models,
+        keys=keys,
+        arrivals=_arrivals(Random(f"{seed} arrivals"), grid, keys, policies, tenants, count, duration),
+        closed_loop_clients=rng.choice((0, 0, 0, 3, 20)),
+        faults=_faults(rng, grid, duration) if broken else NO_FAULTS,
+        admin_every=rng.choice((0, duration // 3 + 1, duration // 10 + 1)) if broken else 0,
+        heal_at=duration,
+    )
+
+
+def random_policy(rng: Random, grid: Duration, style: Style | None = None) -> BatchPolicy:
+    """style: None draws one. A version keeps its style for life, and what it admitted must stay admissible."""
+    return BatchPolicy(
+        style=style or rng.choice((Style.BATCH, Style.BATCH, Style.BATCH, Style.SEQUENCE)),
+        max_batch_size=rng.choice((MAX_PART_ROWS, 4, 8, 32)),
+        max_batch_tokens=rng.choice((0, 0, 256, 1024)),
+        max_batch_time=rng.choice((0, 0, ms(20))),
+        max_queue_delay=rng.choice((0, 1, 5, 20)) * grid,
+        hold=rng.random() < 0.3,
+        deadline_margin=rng.choice((0, ms(1))),
+        max_queued_requests=rng.choice((100_000, 100_000, 30, 5)),
+        max_queued_rows=rng.choice((1_000_000, 1_000_000, 40)),
+    )
+
+
+def _server_policy(rng: Random, tenants: tuple[tuple[Tenant, float], ...]) -> ServerPolicy:
+    return ServerPolicy(
+        max_queued_bytes=rng.choice((1 << 30, 1 << 30, 2_000)),
+        patience=rng.choice((ServerPolicy().patience, (ms(1), ms(10)), (0,))),
+        weights=tenants if rng.random() < 0.7 else (),
+    )
+
+
+def _model(rng: Random, policy: BatchPolicy, grid: Duration) -> Model:
+    cost = COSTS[rng.choice(list(COSTS))]
+    exact = cost
+    if rng.random() < 0.5:
+        cost = noisy(cost, Random(rng.random()), rng.choice((0.05, 0.3)))
+    capacity = Capacity()
+    if policy.style is Style.SEQUENCE:
+        cost = noisy(_step_cost, Random(rng.random()), 0.1)
+        capacity = Capacity(batch_slots=0, sequences=rng.choice((1, 2, 8)))
+    return Model(
+        on_grid(cost, grid),
+        workers=rng.randint(1, 3),
+        capacity=capacity,
+        measurements=warm_up(exact, 32, 256) if rng.random() < 0.7 else (),
+        load_time=rng.choice((0, 1, 20)) * grid,
+    )
+
+
+def _step_cost(rows: int, length: int) -> Duration:
+    """One token step of an engine."""
+    return ms(2) + us(100) * rows
+
+
+def _duration(rng: Random, count: int, keys: tuple[BatchKey, ...], models: dict[VersionId, Model]) -> Duration:
+    """How long the requests take to arrive: from a third to three times what the workers could do unbatched."""
+    per_key = [models[key.version_id] for key in keys]
+    work = sum(count / len(keys) * model.cost(1, 44) / model.workers for model in per_key) / len(models)
+    return round(work / rng.choice((0.3, 0.7, 1.0, 3.0)))
+
+
+def _arrivals(
+    rng: Random,
+    grid: Duration,
+    keys: tuple[BatchKey, ...],
+    policies: dict[VersionId, BatchPolicy],
+    tenants: tuple[tuple[Tenant, float], ...],
+    count: int,
+    duration: Duration,
+) -> Iterator[Arrival]:
+    rate = count * SECOND / duration
+    burst = max(1, duration // 10)
+    gaps = rng.choice((poisson(rng, rate), bursty(rng, rate, 4), on_off(rng, rate, burst, burst)))
+    deadlines = rng.choice(((NEVER,), (NEVER, ms(20), ms(200)), (ms(5), ms(20), ms(50))))
+    max_parts = rng.choice((1, 1, 4, 12))
+    cancelled = rng.choice((0, 0, 0.1, 0.4))
+    lengths = rng.choice(((1,), (8, 64), None))
+    at = 0
+    for _ in range(count):
+        at += next(gaps)
+        arrival = Arrival(
+            at=-(-at // grid) * grid,
+            key=rng.choice(keys),
+            parts=tuple(_part(rng, lengths) for _ in range(rng.randint(1, max_parts))),
+            tenant=rng.choice(tenants)[0],
+            priority=rng.choice((0, 1, 1, 2, 5)),
+            patience=_snap(rng.choice(deadlines), grid),
+            bytes=rng.randrange(200),
+            outputs=rng.randint(1, 20),
+        )
+        if policies[arrival.key.version_id].style is Style.SEQUENCE:
+            arrival.parts = arrival.parts[:1]
+        if rng.random() < cancelled:
+            arrival.cancel_after = rng.randrange(0, 30) * grid
+        yield arrival
+
+
+def _part(rng: Random, lengths: tuple[int, ...] | None) -> Part:
+    rows = rng.choice((1, 1, 1, 1, 2, MAX_PART_ROWS))
+    return Part(rows, lognormal_length(rng) if lengths is None else rng.choice(lengths))
+
+
+def _snap(patience: Duration, grid: Duration) -> Duration:
+    return NEVER if patience == NEVER else max(1, patience // grid) * grid
+
+
+def _faults(rng: Random, grid: Duration, duration: Duration) -> Faults:
+    """Each kind is absent in half of the worlds, so that no fault hides behind another."""
+
+    def maybe(*probabilities: float) -> float:
+        return rng.choice((0.0,) * len(probabilities) + probabilities)
+
+    return Faults(
+        batch_fails=maybe(0.02, 0.2),
+        part_fails=maybe(0.02, 0.2),
+        sequence_fails=maybe(0.01, 0.05),
+        slow=maybe(0.02, 0.2),
+        hang=maybe(0.01, 0.05),
+        duplicate=maybe(0.05, 0.5),
+        stale=maybe(0.5, 1.0),
+        misdirected=maybe(0.05, 0.3),
+        load_fails=maybe(0.1, 0.5),
+        gap=maybe(0.2, 1.0),
+        time_to_loss=rng.choice((0, duration // 5 + 1, duration // 30 + 1)),
+        time_to_drain=rng.choice((0, 0, duration // 5 + 1)),
+        grid=grid,
+    )

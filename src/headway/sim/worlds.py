@@ -1,0 +1,188 @@
+"""Seeded random worlds: a random configuration, workload and faults; then heal, and require progress.
+
+    python -m headway.sim.worlds --seeds 200 --seed 1
+    python -m headway.sim.worlds --seed 123          # replay one
+
+A world is a function of its seed alone, so is the digest of everything that the core did in it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import os
+import sys
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from random import Random
+from time import perf_counter
+
+from headway.core.effects import Effect
+from headway.core.events import Event, MemoryPressureChanged, ServerConfigured, VersionConfigured
+from headway.core.outcomes import Outcome
+from headway.core.scheduler import Scheduler
+from headway.core.units import NEVER, Instant
+from headway.sim.chaos import Chaos
+from headway.sim.clients import Clients
+from headway.sim.driver import Driver
+from headway.sim.faults import NO_FAULTS
+from headway.sim.fleet import Fleet
+from headway.sim.oracles import Oracle, OracleViolation
+from headway.sim.plans import WorldPlan, plan_world
+from headway.sim.workloads import Arrival
+
+PROBES = 4
+"""Requests sent to each version after healing, with all the time in the world: they must complete."""
+
+
+@dataclass(slots=True)
+class Digest:
+    """An observer: a fingerprint of everything the core did and when."""
+
+    hash: hashlib._Hash = field(default_factory=hashlib.sha256)
+
+    def observe(self, now: Instant, events: list[Event], effects: list[Effect], scheduler: Scheduler) -> None:
+        if effects:
+            self.hash.update(f"{now}{effects}".encode())
+
+
+@dataclass(slots=True)
+class Restorer:
+    """An observer that now and then replaces the core by one restored from its snapshot."""
+
+    every: int
+    driver: Driver | None = None
+
+    def observe(self, now: Instant, events: list[Event], effects: list[Effect], scheduler: Scheduler) -> None:
+        if self.driver is not None and self.every and self.driver.calls % self.every == 0:
+            self.driver.scheduler = type(scheduler).restore(json.loads(json.dumps(scheduler.snapshot())))
+
+
+@dataclass(frozen=True, slots=True)
+class WorldResult:
+    seed: int
+    digest: str
+    calls: int
+    requests: int
+    outcomes: dict[Outcome, int]
+
+
+class WorldFailed(AssertionError):
+    """An oracle was breached, or the core raised. Says how to see it again."""
+
+
+def run_world(seed: int, new_scheduler: Callable[[], Scheduler] = Scheduler, restore_every: int = 0) -> WorldResult:
+    """Raises WorldFailed. restore_every: calls between two replacements of the core by its own restored snapshot."""
+    try:
+        return World(plan_world(seed), new_scheduler, restore_every).run()
+    except Exception as error:
+        raise WorldFailed(f"world {seed}: {type(error).__name__}: {error}\nreplay: {replay_line(seed)}") from error
+
+
+def replay_line(seed: int) -> str:
+    hash_seed = os.environ.get("PYTHONHASHSEED", "random")
+    return f"PYTHONHASHSEED={hash_seed} python -m headway.sim.worlds --seed {seed}   (or: make sim SEED={seed})"
+
+
+class World:
+    """One plan, played."""
+
+    def __init__(self, plan: WorldPlan, new_scheduler: Callable[[], Scheduler], restore_every: int) -> None:
+        self.plan = plan
+        self.oracle = Oracle()
+        self.digest = Digest()
+        restorer = Restorer(restore_every)
+        self.driver = Driver(new_scheduler(), (self.oracle, self.digest, restorer))
+        restorer.driver = self.driver
+        self.fleet = Fleet(self.driver, plan.models, Random(f"{plan.seed} fleet"), plan.faults)
+        self.clients = Clients(self.driver, Random(f"{plan.seed} clients"), plan.grid)
+        self.chaos = Chaos(self.driver, self.fleet, Random(f"{plan.seed} chaos"), plan)
+
+    def run(self) -> WorldResult:
+        self._configure()
+        self._play()
+        self._heal()
+        self._probe()
+        self.driver.run()
+        self.oracle.finish(self.driver.scheduler)
+        if len(self.driver.requests):
+            raise OracleViolation(f"the clients still wait for {list(self.driver.requests)}")
+        return WorldResult(
+            self.plan.seed,
+            self.digest.hash.hexdigest(),
+            self.driver.calls,
+            self.clients.sent,
+            dict(self.oracle.outcomes),
+        )
+
+    def _configure(self) -> None:
+        self.driver.tell(ServerConfigured(self.plan.server))
+        for version, policy in self.plan.policies.items():
+            self.driver.tell(VersionConfigured(version, policy))
+        self.fleet.start()
+
+    def _play(self) -> None:
+        if self.plan.closed_loop_clients:
+            self.clients.closed_loop(self.plan.arrivals, self.plan.closed_loop_clients, self.plan.grid)
+        else:
+            self.clients.open_loop(self.plan.arrivals)
+        self.chaos.start()
+        self.driver.run(until=self.plan.heal_at)
+
+    def _heal(self) -> None:
+        """No more faults. Versions that were drained, and a server that goes down, stay so."""
+        self.chaos.stop()
+        self.fleet.faults = NO_FAULTS
+        self.driver.tell(MemoryPressureChanged(False))
+        self.driver.run()
+
+    def _probe(self) -> None:
+        """What the faults left behind must not keep a healthy server from serving."""
+        before = self.oracle.outcomes.get(Outcome.COMPLETED, 0)
+        expected = 0
+        for version in self.plan.policies:
+            if not self.chaos.is_draining(version):
+                expected += PROBES
+                for _ in range(PROBES):
+                    self.clients.send(self._probe_arrival(version))
+        self.driver.run()
+        completed = self.oracle.outcomes.get(Outcome.COMPLETED, 0) - before
+        if completed != expected:
+            self.oracle.fail(f"of {expected} requests to a healed server only {completed} completed")
+
+    def _probe_arrival(self, version: object) -> Arrival:
+        key = next(key for key in self.plan.keys if key.version_id == version)
+        return Arrival(self.driver.now, key, self.plan.probe_parts, patience=NEVER)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m headway.sim.worlds", description=__doc__.split("\n")[0])
+    parser.add_argument("--seed", type=int, default=1, help="the first seed (default 1)")
+    parser.add_argument("--seeds", type=int, default=1, help="how many seeds, counting up (default 1)")
+    parser.add_argument(
+        "--restore-every", type=int, default=0, help="calls between restores from a snapshot (0: never)"
+    )
+    parser.add_argument("--digests", action="store_true", help="print seed and digest of each world, and nothing else")
+    options = parser.parse_args(arguments)
+    began = perf_counter()
+    totals: Counter[str] = Counter()
+    for seed in range(options.seed, options.seed + options.seeds):
+        try:
+            result = run_world(seed, restore_every=options.restore_every)
+        except WorldFailed as failure:
+            print(failure, file=sys.stderr)
+            return 1
+        totals.update({outcome.value: count for outcome, count in result.outcomes.items()})
+        if options.digests:
+            print(seed, result.digest)
+    if not options.digests:
+        wall = perf_counter() - began
+        outcomes = ", ".join(f"{name} {count}" for name, count in sorted(totals.items()))
+        print(f"{options.seeds} worlds held in {wall:.1f} s: {totals.total()} requests ({outcomes})")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
