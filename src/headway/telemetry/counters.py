@@ -1,0 +1,164 @@
+"""The observer of the hot path: it counts into plain ints and lists and returns.
+
+The books are kept from what goes into the core and what comes out: a request is received when its
+arrival is handled and has an outcome when ResolveRequest says so, so that
+received = completed + refused + expired + cancelled + failed + in flight, at every moment.
+Labels cannot grow with traffic: versions come from VersionConfigured, tenants from the configuration,
+everything else is counted under "other".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from headway.core.effects import DeliverTokens, DispatchBatch, Effect, ResolveRequest
+from headway.core.events import Event, RequestArrived, TokensEmitted, VersionConfigured
+from headway.core.ids import RequestId, VersionId, WorkerId
+from headway.core.outcomes import Outcome
+from headway.core.units import Instant
+from headway.runtime.observer import BatchInfo, ReplyInfo
+from headway.telemetry.causes import cause_kind
+from headway.telemetry.histogram import DURATION_BOUNDS, ROW_BOUNDS, Histogram
+
+OTHER = "other"
+UNKNOWN_VERSION = VersionId(OTHER, 0)
+GONE = ("stopped", "lost")
+PHASES = ("parse", "queue", "hand_over", "execute", "back", "reply", "total")
+
+
+class RequestCounts:
+    """Requests of one version and tenant. outcomes: by Outcome's value."""
+
+    __slots__ = ("outcomes", "received", "tokens")
+
+    def __init__(self) -> None:
+        self.received = 0
+        self.outcomes: dict[str, int] = {}
+        self.tokens = 0
+
+
+class VersionCounts:
+    """What is counted per version. busy: nanoseconds of its workers.  lost: by kind of cause."""
+
+    def __init__(self, tenants: Iterable[str]) -> None:
+        self.tenants = {tenant: RequestCounts() for tenant in tenants}
+        self.batches: dict[str, int] = {}
+        self.batches_failed = 0
+        self.batch_rows = Histogram(ROW_BOUNDS)
+        self.padded_tokens = 0
+        self.real_tokens = 0
+        self.busy = 0
+        self.lost: dict[str, int] = {}
+        self.phases = {phase: Histogram(DURATION_BOUNDS) for phase in PHASES}
+
+    def tenant(self, name: str) -> RequestCounts:
+        return self.tenants.get(name) or self.tenants[OTHER]
+
+
+class Counters:
+    """Implements headway.runtime.observer.Observer.
+
+    tenants: those that have labels of their own.
+    open: requests without an outcome, and where they are counted.
+    """
+
+    def __init__(self, tenants: Iterable[str] = ()) -> None:
+        self._tenants = tuple(dict.fromkeys([*tenants, OTHER]))
+        self.versions: dict[tuple[str, int], VersionCounts] = {}
+        self.open: dict[RequestId, RequestCounts] = {}
+        self.workers: dict[WorkerId, tuple[VersionId, str]] = {}
+        self._unknown = self._known(UNKNOWN_VERSION)
+        self._watched: dict[type, Callable[[Any], object]] = {
+            VersionConfigured: lambda event: self._known(event.version),
+            RequestArrived: self._arrived,
+            TokensEmitted: self._emitted,
+            ResolveRequest: self._resolved,
+            DispatchBatch: self._dispatched,
+            DeliverTokens: self._delivered,
+        }
+
+    # -- Observer --------------------------------------------------------------------------------
+
+    def handled(self, now: Instant, events: Sequence[Event], effects: Sequence[Effect]) -> None:
+        watched = self._watched
+        for event in events:
+            if count := watched.get(type(event)):
+                count(event)
+        for effect in effects:
+            if count := watched.get(type(effect)):
+                count(effect)
+
+    def replied(self, reply: ReplyInfo) -> None:
+        """The outcome was counted when the core gave it; the phases are when all of them are known."""
+
+    def written(self, reply: ReplyInfo) -> None:
+        """All phases of a request at once, so that they add up over the same requests."""
+        if reply.outcome is not Outcome.COMPLETED or reply.reply is None:
+            return
+        times = reply.timings
+        phases = self._version((reply.model, reply.version)).phases
+        parse, queue, hand_over, execute, back = times.parse, times.queue, times.hand_over, times.execute, times.back
+        phases["parse"].add(parse)
+        phases["queue"].add(queue)
+        phases["hand_over"].add(hand_over)
+        phases["execute"].add(execute)
+        phases["back"].add(back)
+        phases["reply"].add(reply.reply)
+        phases["total"].add(parse + queue + hand_over + execute + back + reply.reply)
+
+    def batch_done(self, batch: BatchInfo) -> None:
+        counts = self._version((batch.model, batch.version))
+        counts.busy += batch.hand_over + batch.execute + batch.finish
+        if batch.failed:
+            counts.batches_failed += 1
+            return
+        counts.batch_rows.add(batch.rows)
+        counts.padded_tokens += batch.padded_tokens
+        counts.real_tokens += batch.real_tokens
+
+    def worker_state(self, worker: WorkerId, version: VersionId, state: str, cause: str) -> None:
+        if state in GONE:
+            self.workers.pop(worker, None)
+        else:
+            self.workers[worker] = (version, state)
+        if state == "lost":
+            _count(self._known(version).lost, cause_kind(cause))
+
+    # -- events and effects ----------------------------------------------------------------------
+
+    def _arrived(self, event: RequestArrived) -> None:
+        counts = self._version(event.key[:2]).tenant(event.tenant)
+        counts.received += 1
+        self.open[event.request] = counts
+
+    def _resolved(self, effect: ResolveRequest) -> None:
+        _count(self.open.pop(effect.request).outcomes, effect.outcome.value)
+
+    def _dispatched(self, effect: DispatchBatch) -> None:
+        _count(self._version(effect.key[:2]).batches, effect.reason.value)
+
+    def _delivered(self, effect: DeliverTokens) -> None:
+        counts = self.open.get(effect.request)
+        if counts is not None:
+            counts.tokens += effect.count
+
+    def _emitted(self, event: TokensEmitted) -> None:
+        worker = self.workers.get(event.worker)
+        if worker is not None:
+            self._version(worker[0]).busy += event.service
+
+    # -- labels ----------------------------------------------------------------------------------
+
+    def _version(self, version: tuple[str, int]) -> VersionCounts:
+        return self.versions.get(version) or self._unknown
+
+    def _known(self, version: VersionId) -> VersionCounts:
+        counts = self.versions.get(version)
+        if counts is None:
+            counts = self.versions[version] = VersionCounts(self._tenants)
+        return counts
+
+
+def _count(counts: dict[str, int], name: str) -> None:
+    counts[name] = counts.get(name, 0) + 1

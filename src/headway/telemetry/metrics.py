@@ -1,0 +1,61 @@
+"""The page of metrics: a registry of our own that collects plain counts when it is asked."""
+
+from __future__ import annotations
+
+import platform
+import time
+from collections.abc import Callable, Iterator, Sequence
+
+from prometheus_client import CollectorRegistry, ProcessCollector
+from prometheus_client.core import InfoMetricFamily, Metric
+from prometheus_client.exposition import choose_encoder
+from prometheus_client.registry import Collector
+
+from headway import __version__
+from headway.core.units import Instant
+from headway.telemetry import families
+from headway.telemetry.counters import Counters
+from headway.telemetry.histogram import Histogram
+from headway.telemetry.sources import Gauges, Views
+
+
+class Metrics(Collector):
+    """counters: the runtime's observer.  views: Scheduler.views, asked at each scrape for what waits.
+    lags: of the loop (LagProbe.lags).  gauges: anything else that is asked for at scrape.
+    clock: the one that the core's instants come from."""
+
+    def __init__(
+        self,
+        counters: Counters,
+        views: Views = tuple,
+        lags: Histogram | None = None,
+        gauges: Sequence[Gauges] = (),
+        clock: Callable[[], Instant] = time.monotonic_ns,
+    ) -> None:
+        self._counters = counters
+        self._views = views
+        self._lags = lags
+        self._gauges = gauges
+        self._clock = clock
+        self._registry = CollectorRegistry()
+        self._registry.register(self)
+        ProcessCollector(registry=self._registry)  # this process's memory, descriptors, CPU time
+
+    def render(self, accept: str = "") -> tuple[bytes, str]:
+        """(page, content type). accept: the request's header; OpenMetrics where it asks for that, else text."""
+        encode, content_type = choose_encoder(accept)
+        return encode(self._registry), content_type
+
+    def collect(self) -> Iterator[Metric]:
+        yield from families.request_families(self._counters)
+        yield from families.phase_families(self._counters)
+        yield from families.queue_families(self._views, self._clock())
+        yield from families.batch_families(self._counters)
+        yield from families.worker_families(self._counters)
+        if self._lags is not None:
+            yield from families.lag_families(self._lags)
+        for gauges in self._gauges:
+            yield from families.gauge_families(gauges)
+        yield InfoMetricFamily(
+            "headway_build", "What runs here.", value={"version": __version__, "python": platform.python_version()}
+        )

@@ -1,0 +1,14 @@
+"""What is asked for at scrape rather than counted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TypeAlias
+
+from headway.core.views import VersionView
+
+Views: TypeAlias = Callable[[], Iterable[VersionView]]
+"""The core's own: Scheduler.views."""
+
+Gauges: TypeAlias = Callable[[], dict[str, float]]
+"""Name below `headway_` with its unit (`recorder_dropped_calls_total`) -> value."""
