@@ -44,6 +44,8 @@ def frames(message: Any, buffers: Sequence[Buffer], stream: int) -> Iterator[lis
     """The message as frames, each a list of buffers to write one after the other.
 
     `stream` must differ from that of any message whose frames are still being written.
+    Raises, before the first frame: TypeError for a value that cannot be encoded, ValueError for a
+    message of more than MAX_MESSAGE bytes.
     """
     head = _encoder.encode(message)
     pieces: list[Buffer] = [_SIZE.pack(len(head)) + head]
@@ -53,6 +55,8 @@ def frames(message: Any, buffers: Sequence[Buffer], stream: int) -> Iterator[lis
         if view.nbytes:
             pieces.append(view)
             total += view.nbytes
+    if total > MAX_MESSAGE:
+        raise ValueError(f"message of {total} bytes, the largest allowed is {MAX_MESSAGE}")
     if total <= CHUNK:
         yield [HEADER.pack(total, stream, 0), *pieces]
         return
@@ -78,58 +82,75 @@ def _chunks(pieces: list[Buffer]) -> Iterator[tuple[bool, list[Buffer]]]:
 
 
 class Reader(Generic[M]):
-    """Turns received bytes into messages: `feed` what came, iterate over what is complete.
+    """Turns received bytes into messages: `feed` what came, iterate over what is complete, to the end.
 
-    Yields (message, view of its raw tensor bytes). Raises ProtocolViolation for anything malformed.
+    Yields (message, read-only view of its raw tensor bytes). A message that lies whole in what was fed is
+    not copied, one in several pieces is copied once. Raises ProtocolViolation for anything malformed; the
+    reader is of no further use then.
     """
 
     def __init__(self, message_type: Any) -> None:
         self._decoder = msgspec.msgpack.Decoder(message_type)
-        self._pending = bytearray()
+        self._cut = b""
+        """The beginning of a frame's header whose rest has not come yet."""
+        self._stream = 0
+        self._more = False
+        self._left = 0
+        """Bytes still to come of the frame that is being received; 0 = between frames."""
         self._streams: dict[int, bytearray] = {}
+        """What has come so far of messages that are in several pieces."""
 
     def feed(self, data: Buffer) -> Iterator[tuple[M, memoryview]]:
-        self._pending += data
+        if not isinstance(data, bytes):
+            data = bytes(data)  # whoever owns the buffer may use it again; what is yielded must stay
+        if self._cut:
+            data, self._cut = self._cut + data, b""
+        view = memoryview(data)
         at = 0
-        try:
-            while len(self._pending) - at >= HEADER.size:
-                size, stream, flags = HEADER.unpack_from(self._pending, at)
-                if size > CHUNK or flags > MORE:
-                    raise ProtocolViolation(f"frame of {size} bytes with flags {flags}")
-                end = at + HEADER.size + size
-                if len(self._pending) < end:
-                    break
-                payload = bytes(memoryview(self._pending)[at + HEADER.size : end])
-                at = end
-                whole = self._join(stream, payload, bool(flags & MORE))
-                if whole is not None:
-                    yield self._parse(whole)
-        finally:
-            if at:
-                del self._pending[:at]
+        while at < len(view):
+            if not self._left:
+                if len(view) - at < HEADER.size:
+                    self._cut = data[at:]
+                    return
+                size, stream, more = self._header(view, at)
+                at += HEADER.size
+                if not more and stream not in self._streams and at + size <= len(view):
+                    at += size
+                    yield self._parse(view[at - size : at])
+                    continue
+                self._begin(size, stream, more)
+            at += self._take(view[at : at + self._left])
+            if not self._left and not self._more:
+                yield self._parse(self._streams.pop(self._stream))
 
-    def _join(self, stream: int, payload: bytes, more: bool) -> Buffer | None:
-        parts = self._streams.get(stream)
-        if parts is None:
-            if not more:
-                return payload
-            self._streams[stream] = bytearray(payload)
-            return None
-        parts += payload
-        if len(parts) > MAX_MESSAGE:
+    def _header(self, view: memoryview, at: int) -> tuple[int, int, bool]:
+        size, stream, flags = HEADER.unpack_from(view, at)
+        if size > CHUNK:
+            raise ProtocolViolation(f"frame of {size} bytes, the largest allowed is {CHUNK}")
+        if flags > MORE:
+            raise ProtocolViolation(f"frame with flags {flags}, known are 0 and {MORE}")
+        return size, stream, bool(flags & MORE)
+
+    def _begin(self, size: int, stream: int, more: bool) -> None:
+        whole = self._streams.setdefault(stream, bytearray())
+        if len(whole) + size > MAX_MESSAGE:
             raise ProtocolViolation(f"message of more than {MAX_MESSAGE} bytes")
-        if more:
-            return None
-        del self._streams[stream]
-        return parts
+        if not size and more:
+            raise ProtocolViolation("empty frame in the middle of a message")
+        self._stream, self._more, self._left = stream, more, size
+
+    def _take(self, piece: memoryview) -> int:
+        self._streams[self._stream] += piece
+        self._left -= len(piece)
+        return len(piece)
 
     def _parse(self, whole: Buffer) -> tuple[M, memoryview]:
-        view = memoryview(whole)
-        if view.nbytes < _SIZE.size:
-            raise ProtocolViolation("message without a head")
+        view = memoryview(whole).toreadonly()
+        if len(view) < _SIZE.size:
+            raise ProtocolViolation(f"message of {len(view)} bytes, which has no head")
         (size,) = _SIZE.unpack_from(view)
-        if _SIZE.size + size > view.nbytes:
-            raise ProtocolViolation(f"head of {size} bytes in a message of {view.nbytes}")
+        if _SIZE.size + size > len(view):
+            raise ProtocolViolation(f"head of {size} bytes in a message of {len(view)}")
         try:
             message = self._decoder.decode(view[_SIZE.size : _SIZE.size + size])
         except msgspec.MsgspecError as error:

@@ -7,6 +7,8 @@ order, each a uint32 little-endian length followed by that many bytes (the proto
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterator
+from math import prod
 from typing import Any
 
 import msgspec
@@ -31,9 +33,16 @@ NUMPY_DTYPES: dict[str, str] = {
 
 DATATYPES: tuple[str, ...] = (*NUMPY_DTYPES, "BF16", "BYTES")
 
+_VIEWED_AS: dict[str, np.dtype[Any]] = {name: np.dtype(code) for name, code in {**NUMPY_DTYPES, "BF16": "<u2"}.items()}
+
 _BY_KIND: dict[tuple[str, int], str] = {
     (np.dtype(code).kind, np.dtype(code).itemsize): name for name, code in NUMPY_DTYPES.items()
 }
+
+COPIED_BELOW = 4096
+"""Bytes of an array up to which copying it is cheaper than making views of it."""
+
+_LENGTH = struct.Struct("<I")
 
 
 class TensorHeader(msgspec.Struct, frozen=True, array_like=True):
@@ -71,12 +80,21 @@ def datatype_of(dtype: np.dtype[Any]) -> str:
 def to_numpy(tensor: Tensor) -> npt.NDArray[Any]:
     """A view where the datatype allows it (BYTES: a new object array of bytes).
 
-    Raises ValueError when bytes and shape do not agree. BF16 comes back as uint16.
+    A view is as aligned and as writable as the bytes are. BF16 comes back as uint16.
+    Raises ValueError for an unknown datatype, and when bytes and shape do not agree.
     """
     if tensor.datatype == "BYTES":
-        return _unpack_bytes(tensor.data, tensor.shape)
-    code = "<u2" if tensor.datatype == "BF16" else NUMPY_DTYPES[tensor.datatype]
-    return np.frombuffer(tensor.data, dtype=code).reshape(tensor.shape)
+        return _unpack_bytes(tensor)
+    dtype = _VIEWED_AS.get(tensor.datatype)
+    if dtype is None:
+        raise ValueError(f"tensor {tensor.name!r}: unknown datatype {tensor.datatype!r}")
+    expected = prod(tensor.shape) * dtype.itemsize
+    size = memoryview(tensor.data).nbytes
+    if size != expected or min(tensor.shape, default=0) < 0:
+        raise ValueError(
+            f"tensor {tensor.name!r}: {tensor.datatype} of shape {list(tensor.shape)} is {expected} bytes, got {size}"
+        )
+    return np.ndarray(tensor.shape, dtype, tensor.data)
 
 
 def from_numpy(name: str, array: npt.NDArray[Any]) -> Tensor:
@@ -84,33 +102,48 @@ def from_numpy(name: str, array: npt.NDArray[Any]) -> Tensor:
     datatype = datatype_of(array.dtype)
     if datatype == "BYTES":
         return Tensor(name, datatype, array.shape, pack_bytes(array.ravel().tolist()))
+    if array.nbytes <= COPIED_BELOW and array.dtype.byteorder != ">":
+        return Tensor(name, datatype, array.shape, array.tobytes())
     contiguous = np.ascontiguousarray(array, dtype=NUMPY_DTYPES[datatype])
     return Tensor(name, datatype, array.shape, contiguous.reshape(-1).view(np.uint8).data)
 
 
 def pack_bytes(elements: list[Any]) -> bytes:
-    """The binary form of BYTES elements; text is encoded as UTF-8."""
+    """The binary form of BYTES elements; text is encoded as UTF-8. Raises TypeError for anything else."""
     out = bytearray()
     for element in elements:
-        raw = element.encode() if isinstance(element, str) else bytes(element)
-        out += struct.pack("<I", len(raw))
+        if isinstance(element, str):
+            raw = element.encode()
+        elif isinstance(element, (bytes, bytearray, memoryview)):
+            raw = bytes(element)
+        else:
+            raise TypeError(f"an element of a BYTES tensor must be text or bytes, got {type(element).__name__}")
+        out += _LENGTH.pack(len(raw))
         out += raw
     return bytes(out)
 
 
-def _unpack_bytes(data: bytes | bytearray | memoryview, shape: tuple[int, ...]) -> npt.NDArray[Any]:
-    view = memoryview(data).cast("B")
-    elements: list[bytes] = []
-    at = 0
-    while at < len(view):
-        if at + 4 > len(view):
-            raise ValueError("BYTES tensor ends inside a length prefix")
-        (size,) = struct.unpack_from("<I", view, at)
-        at += 4
-        if at + size > len(view):
-            raise ValueError(f"BYTES element of {size} bytes, but {len(view) - at} are left")
-        elements.append(bytes(view[at : at + size]))
-        at += size
+def _unpack_bytes(tensor: Tensor) -> npt.NDArray[Any]:
+    elements = list(_elements(tensor))
+    if len(elements) != prod(tensor.shape) or min(tensor.shape, default=0) < 0:
+        raise ValueError(
+            f"tensor {tensor.name!r}: BYTES of shape {list(tensor.shape)} has {prod(tensor.shape)} elements, "
+            f"got {len(elements)}"
+        )
     array = np.empty(len(elements), dtype=object)
     array[:] = elements
-    return array.reshape(shape)
+    return array.reshape(tensor.shape)
+
+
+def _elements(tensor: Tensor) -> Iterator[bytes]:
+    view = memoryview(tensor.data).cast("B")
+    at, end = 0, len(view)
+    while at < end:
+        if at + _LENGTH.size > end:
+            raise ValueError(f"tensor {tensor.name!r}: ends inside the length of a BYTES element")
+        (size,) = _LENGTH.unpack_from(view, at)
+        at += _LENGTH.size
+        if at + size > end:
+            raise ValueError(f"tensor {tensor.name!r}: BYTES element of {size} bytes, but {end - at} are left")
+        yield bytes(view[at : at + size])
+        at += size

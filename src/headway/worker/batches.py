@@ -1,0 +1,87 @@
+"""The loop of a worker that runs batches: one at a time, in the order they come."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from time import perf_counter_ns
+
+from headway.wire.frames import ProtocolViolation
+from headway.wire.messages import Abort, Admit, Execute, Executed, ExecuteFailed, Failed, Stop, ToWorker
+from headway.worker.channel import Channel
+from headway.worker.errors import ChannelClosed, InputError, ResultError, raised
+from headway.worker.executor import BatchExecutor, Durations, PartArrays, PartError, PartOutput
+from headway.worker.payload import pack, unpack
+from headway.worker.progress import ProgressReport
+
+log = logging.getLogger("headway.worker")
+
+
+class BatchLoop:
+    def __init__(self, channel: Channel, worker: int, name: str, executor: BatchExecutor) -> None:
+        """name: model/version."""
+        self._channel = channel
+        self._worker = worker
+        self._name = name
+        self._executor = executor
+        self._durations = Durations()
+        self._progress = ProgressReport(channel, worker)
+
+    def run(self) -> None:
+        """Returns when told to stop. Raises ChannelClosed, ProtocolViolation."""
+        while True:
+            message, data = self._channel.receive()
+            if isinstance(message, Execute):
+                self._progress.step()
+                self._execute(message, data)
+            elif isinstance(message, Stop):
+                return
+            else:
+                self._other(message)
+
+    def _execute(self, message: Execute, data: memoryview) -> None:
+        begun = perf_counter_ns()
+        durations = self._durations
+        try:
+            parts = unpack(message.parts, data)
+            unpacked = perf_counter_ns()
+            outputs = self._outputs(parts)
+            ran = perf_counter_ns()
+            results, buffers = pack(outputs)
+            durations.hand_over += unpacked - begun
+            durations.finish += perf_counter_ns() - ran
+            executed = Executed(
+                self._worker, message.batch, durations.hand_over, durations.execute, durations.finish, results
+            )
+            self._channel.send(executed, buffers)
+        except (ProtocolViolation, ChannelClosed):
+            raise
+        except Exception as error:
+            self._fail(message, perf_counter_ns() - begun, error)
+
+    def _outputs(self, parts: Sequence[PartArrays | PartError]) -> list[PartOutput]:
+        """One output per part: parts that could not be unpacked keep their error, the others run without them."""
+        sound = [part for part in parts if not isinstance(part, PartError)]
+        outputs = self._executor.execute(sound, self._durations) if sound else []
+        if len(outputs) != len(sound):
+            raise ResultError(f"model {self._name} returned {len(outputs)} results for {len(sound)} requests")
+        if len(sound) == len(parts):
+            return outputs
+        rest = iter(outputs)
+        return [part if isinstance(part, PartError) else next(rest) for part in parts]
+
+    def _fail(self, message: Execute, elapsed: int, error: Exception) -> None:
+        log.exception("batch %d of %d parts failed", message.batch, len(message.parts))
+        detail = str(error) if isinstance(error, ResultError) else raised(self._name, error)
+        # of a batch of several nobody knows whose input it was; a model should return an InputError, not raise it
+        code = ResultError.code
+        if isinstance(error, (InputError, PartError)) and len(message.parts) == 1:
+            code, detail = error.code, str(error)
+        self._channel.send(ExecuteFailed(self._worker, message.batch, elapsed, code, detail))
+
+    def _other(self, message: ToWorker) -> None:
+        if isinstance(message, Admit):
+            detail = f"model {self._name} answers batches, it does not stream"
+            self._channel.send(Failed(self._worker, message.request, message.attempt, "model_error", detail))
+        elif not isinstance(message, Abort):  # an abort that came after its sequence had failed
+            raise ProtocolViolation(f"a {type(message).__name__} to a worker that is ready")

@@ -1,0 +1,49 @@
+"""What goes wrong in a worker, and whose fault it is."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+from headway.worker.executor import PartError
+
+
+class LoadError(Exception):
+    """The version cannot be loaded, and the message says all that an operator needs to know."""
+
+
+class ResultError(Exception):
+    """The model answered a batch in a way that does not fit it. The message names the model."""
+
+    code = "model_error"
+
+
+class InputError(Exception):
+    """For model code: the request is at fault, not the model; its sender gets a 4xx with this text."""
+
+    code = "invalid_input"
+
+
+class ChannelClosed(Exception):
+    """The runtime has gone, and with it the reason to live."""
+
+
+def raised(name: str, error: BaseException) -> str:
+    """What a model's exception is called to people. name: model/version."""
+    model, _, version = name.rpartition("/")
+    return f"model {model} version {version}: {type(error).__name__}: {error}"
+
+
+def part_error(name: str, error: BaseException) -> PartError:
+    """An exception as the answer to the one request it belongs to."""
+    if isinstance(error, PartError):
+        return error
+    if isinstance(error, InputError):
+        return PartError(str(error), InputError.code)
+    return PartError(raised(name, error))
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """A hint that ends an error message, or nothing."""
+    close = difflib.get_close_matches(name, list(known), n=1)
+    return f"; did you mean {close[0]!r}?" if close else ""

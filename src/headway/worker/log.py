@@ -1,0 +1,35 @@
+"""The worker's log: one line per event, on stderr, naming the worker and what it runs."""
+
+from __future__ import annotations
+
+import logging
+import sys
+import traceback
+
+
+class OneLine(logging.Formatter):
+    """Whatever is logged here, by headway or by a model, becomes one line; of a traceback, its last place."""
+
+    def __init__(self, who: str) -> None:
+        super().__init__()
+        self.who = who
+
+    def format(self, record: logging.LogRecord) -> str:
+        text = record.getMessage()
+        if record.exc_info and record.exc_info[1] is not None:
+            text = f"{text}: {describe(record.exc_info[1])}"
+        return f"{self.who}: {record.levelname.lower()}: {text}".replace("\n", "\\n")
+
+
+def describe(error: BaseException) -> str:
+    """An exception and the line of code that it comes from."""
+    frames = traceback.extract_tb(error.__traceback__)
+    where = f" ({frames[-1].filename}:{frames[-1].lineno} in {frames[-1].name})" if frames else ""
+    return f"{type(error).__name__}: {error}{where}"
+
+
+def configure(who: str) -> None:
+    """Called again when more is known of who this is."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(OneLine(who))
+    logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)

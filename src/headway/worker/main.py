@@ -1,0 +1,99 @@
+"""The worker process from its first message to its last."""
+
+from __future__ import annotations
+
+import logging
+import os
+from time import perf_counter_ns
+from typing import cast
+
+import msgspec
+
+from headway.config.settings import ModelSettings
+from headway.core.ids import Capacity, Measurement
+from headway.wire.frames import ProtocolViolation
+from headway.wire.messages import PROTOCOL_VERSION, Hello, Load, LoadFailed, ModelMeta, Ready
+from headway.worker import parent, warm_up
+from headway.worker.batches import BatchLoop
+from headway.worker.channel import Channel, connect
+from headway.worker.errors import ChannelClosed, LoadError, raised
+from headway.worker.executor import BatchExecutor, LoadContext, StreamExecutor
+from headway.worker.executors import Executor, create
+from headway.worker.log import configure
+from headway.worker.streams import StreamLoop
+
+EXIT_STOPPED = 0
+EXIT_LOAD_FAILED = 3
+EXIT_CHANNEL_CLOSED = 4
+EXIT_PROTOCOL_VIOLATION = 5
+
+log = logging.getLogger("headway.worker")
+
+
+def main(address: str, worker: int, token: str) -> int:
+    """Returns the exit code."""
+    configure(f"worker {worker}")
+    parent.leave_signals_to_parent()
+    try:
+        channel = connect(address)
+    except (OSError, ValueError) as error:
+        log.error("cannot connect to %s: %s", address, error)
+        return EXIT_CHANNEL_CLOSED
+    try:
+        channel.send(Hello(PROTOCOL_VERSION, worker, os.getpid(), token))
+        return _serve(channel, worker)
+    except ChannelClosed as closed:
+        log.info("leaving: %s", closed)
+        return EXIT_CHANNEL_CLOSED
+    except ProtocolViolation as violation:
+        log.error("leaving: protocol violation: %s", violation)
+        return EXIT_PROTOCOL_VIOLATION
+    finally:
+        channel.close()
+
+
+def _serve(channel: Channel, worker: int) -> int:
+    message, _ = channel.receive()
+    if not isinstance(message, Load):
+        raise ProtocolViolation(f"expected load as the first message, got {type(message).__name__}")
+    if message.worker != worker:
+        raise ProtocolViolation(f"load for worker {message.worker} sent to worker {worker}")
+    name = f"{message.model}/{message.version}"
+    configure(f"worker {worker} {name}")
+    begun = perf_counter_ns()
+    try:
+        executor, meta, measurements = _load(message)
+    except Exception as error:
+        log.exception("load failed")
+        detail = str(error) if isinstance(error, LoadError) else raised(name, error)
+        channel.send(LoadFailed(worker, detail))
+        return EXIT_LOAD_FAILED
+    capacity = Capacity(batch_slots=1)
+    if meta.streaming:
+        capacity = Capacity(batch_slots=0, sequences=_settings(message).max_sequences)
+    channel.send(Ready(worker, meta, capacity, measurements))
+    log.info("ready in %d ms, %d runs to warm up", (perf_counter_ns() - begun) // 1_000_000, len(measurements))
+    loop: StreamLoop | BatchLoop
+    if meta.streaming:
+        loop = StreamLoop(channel, worker, name, cast(StreamExecutor, executor), capacity.sequences)
+    else:
+        loop = BatchLoop(channel, worker, name, cast(BatchExecutor, executor))
+    loop.run()
+    executor.unload()
+    log.info("stopped")
+    return EXIT_STOPPED
+
+
+def _load(message: Load) -> tuple[Executor, ModelMeta, list[Measurement]]:
+    settings = _settings(message)
+    context = LoadContext(message.model, message.version, message.path, message.device, message.threads, settings)
+    executor = create(message.executor)
+    meta = executor.load(context)
+    if meta.streaming or not settings.warm_up.enabled:
+        return executor, meta, []
+    rows, lengths = warm_up.grid(settings, meta)
+    return executor, meta, cast(BatchExecutor, executor).warm_up(rows, lengths, settings.warm_up.repeats)
+
+
+def _settings(message: Load) -> ModelSettings:
+    return msgspec.convert(message.settings, ModelSettings)

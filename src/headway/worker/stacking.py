@@ -1,0 +1,46 @@
+"""Parts into one array per input, and the rows of an output back to their parts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from headway.wire.messages import InputMeta
+from headway.worker.executor import Array
+
+
+def stack(arrays: Sequence[Array], meta: InputMeta, rows: int) -> Array:
+    """All rows of `arrays` in order, padded along meta.pad_axis to the longest, the last repeated up to `rows`.
+
+    Allocates once; one array that needs neither is returned as it is. Raises ValueError where sizes differ
+    along an axis that is not padded.
+    """
+    axis = meta.pad_axis
+    filled = sum(map(len, arrays))
+    if filled == rows and (axis is None or len({array.shape[axis] for array in arrays}) == 1):
+        # ONNX Runtime and others read memory in words: bytes from the channel may begin anywhere
+        return np.concatenate(arrays) if len(arrays) > 1 or not arrays[0].flags.aligned else arrays[0]
+    shape = [rows, *arrays[0].shape[1:]]
+    if axis is not None:
+        shape[axis] = max(array.shape[axis] for array in arrays)
+    value = "" if arrays[0].dtype == object else meta.pad_value
+    whole = np.full(shape, value, dtype=arrays[0].dtype)
+    at = 0
+    for array in arrays:
+        place = cut(whole[at : at + len(array)], axis, 0 if axis is None else array.shape[axis])
+        if place.shape != array.shape:
+            raise ValueError(
+                f"input {meta.name!r}: shapes {list(arrays[0].shape)} and {list(array.shape)} in one batch"
+            )
+        place[...] = array
+        at += len(array)
+    whole[at:] = whole[at - 1]
+    return whole
+
+
+def cut(array: Array, axis: int | None, length: int) -> Array:
+    """The first `length` along `axis`: a view."""
+    if axis is None or array.shape[axis] == length:
+        return array
+    return array[(slice(None),) * axis + (slice(length),)]

@@ -1,0 +1,109 @@
+"""The grid of sizes that are run before a version is ready: they seed the cost model."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from itertools import product
+from time import perf_counter_ns
+
+import numpy as np
+
+from headway.config.settings import ModelSettings
+from headway.core.ids import Measurement
+from headway.core.units import SECOND, ms
+from headway.wire.messages import InputMeta, ModelMeta
+from headway.wire.tensors import NUMPY_DTYPES
+from headway.worker.executor import Array, PartArrays
+
+log = logging.getLogger("headway.worker")
+
+MAX_TOKENS = 8192
+"""Rows x length of the largest size chosen where the operator has set no cap."""
+
+BUDGET = 10 * SECOND
+"""No run begins after this much warming up."""
+
+LARGE_ENOUGH = ms(250)
+"""A size that takes this long is the last: the cost model is fitted, and larger ones follow from it."""
+
+SLOW = ms(25)
+"""A size that takes this long is run once only: what the first run has to itself no longer shows."""
+
+LENGTHS = (8, 32, 128, 512)
+
+Run = Callable[[int, int], None]
+"""Runs so many rows of such a length; raises where the model cannot."""
+
+
+def grid(settings: ModelSettings, meta: ModelMeta) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Rows and lengths to try: what the operator has set, else powers of two up to the caps."""
+    cap = settings.batching.max_batch_size
+    if meta.max_batch_size:
+        cap = min(cap, meta.max_batch_size)
+    powers = (1 << power for power in range(cap.bit_length()))
+    rows = settings.warm_up.rows or (*(size for size in powers if size < cap), cap)
+    if not any(tensor.pad_axis is not None for tensor in meta.inputs):
+        return tuple(rows), (1,)
+    if settings.warm_up.lengths:
+        return tuple(rows), tuple(settings.warm_up.lengths)
+    longest = settings.embeddings.max_length if settings.embeddings else LENGTHS[-1]
+    return tuple(rows), (*(length for length in LENGTHS if length < longest), longest)
+
+
+def measure(rows: Sequence[int], lengths: Sequence[int], repeats: int, max_tokens: int, run: Run) -> list[Measurement]:
+    """Cheapest sizes first, each untimed once and then timed. A size that raises is left out, with a line in the log.
+
+    max_tokens: rows x length of the largest size, 0 = MAX_TOKENS.
+    """
+    begun = perf_counter_ns()
+    found: list[Measurement] = []
+    sizes = [size for size in product(rows, lengths) if size[0] * size[1] <= (max_tokens or MAX_TOKENS)]
+    for size in sorted(sizes, key=lambda size: size[0] * size[1]):
+        try:
+            durations = _time(size, repeats, begun + BUDGET, run)
+        except Exception:
+            log.warning("warm-up: %d rows of length %d left out", *size, exc_info=True)
+            continue
+        found += [Measurement(*size, duration) for duration in durations]
+        if max(durations) >= LARGE_ENOUGH or perf_counter_ns() - begun >= BUDGET:
+            break
+    return found
+
+
+def _time(size: tuple[int, int], repeats: int, latest: int, run: Run) -> list[int]:
+    first = _once(size, run)
+    if first >= SLOW:
+        return [first]
+    durations: list[int] = []
+    while len(durations) < repeats and (not durations or perf_counter_ns() < latest):
+        durations.append(_once(size, run))
+    return durations
+
+
+def _once(size: tuple[int, int], run: Run) -> int:
+    begun = perf_counter_ns()
+    run(*size)
+    return perf_counter_ns() - begun
+
+
+def unknown_sizes(inputs: Sequence[InputMeta]) -> str:
+    """The first input whose size cannot be made up, with its shape; "" where all can."""
+    for tensor in inputs:
+        free = [axis for axis, size in enumerate(tensor.shape) if axis and size == -1 and axis != tensor.pad_axis]
+        if free and not tensor.optional:
+            return f"{tensor.name} {list(tensor.shape)}"
+    return ""
+
+
+def made_up(inputs: Sequence[InputMeta], rows: int, length: int, fill: int) -> list[PartArrays]:
+    """`rows` parts of one row each, full of `fill`; optional inputs are left out."""
+    arrays = {tensor.name: _filled(tensor, length, fill) for tensor in inputs if not tensor.optional}
+    return [PartArrays(1, length, arrays, {})] * rows
+
+
+def _filled(tensor: InputMeta, length: int, fill: int) -> Array:
+    shape = [1, *(length if axis == tensor.pad_axis else size for axis, size in enumerate(tensor.shape) if axis)]
+    if tensor.datatype == "BYTES":
+        return np.full(shape, b"", dtype=object)
+    return np.full(shape, fill, dtype=NUMPY_DTYPES.get(tensor.datatype, "<u2"))
