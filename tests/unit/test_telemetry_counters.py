@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+import random
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
@@ -15,10 +16,11 @@ from headway.core.outcomes import Outcome
 from headway.core.policy import BatchPolicy
 from headway.core.scheduler import Scheduler
 from headway.runtime.observer import BatchInfo, ReplyInfo
-from headway.telemetry.counters import PHASES, Counters
+from headway.telemetry.counters import Counters
 from headway.telemetry.histogram import DURATION_BOUNDS, Histogram
 from headway.telemetry.lag import LagProbe
 from headway.telemetry.metrics import Metrics
+from headway.telemetry.phases import PHASES, ROOM, Phases
 from headway.wire.messages import Timings
 
 M1 = VersionId("m", 1)
@@ -95,6 +97,18 @@ def test_the_phases_of_a_written_reply_add_up_to_its_total():
     sums = [value(m, "headway_request_phase_seconds_sum", model="m", version="1", phase=p) for p in PHASES]
     assert sums == [0.001, 0.002, 0.003, 0.004, 0.005, 0.006, 0.021]
     assert math.isclose(sum(sums[:-1]), sums[-1])
+
+
+def test_phases_sorted_in_bulk_land_in_the_same_buckets_as_one_by_one():
+    bulk, one_by_one = Phases(), {phase: Histogram(DURATION_BOUNDS) for phase in PHASES}
+    rng = random.Random(5)
+    for _ in range(2 * ROOM + 17):
+        durations = tuple(rng.choice([0, *DURATION_BOUNDS, 10**12]) + rng.choice([-1, 0, 1]) for _ in range(6))
+        bulk.add(durations)  # type: ignore[arg-type]
+        for phase, duration in zip(PHASES, (*durations, sum(durations)), strict=True):
+            one_by_one[phase].add(duration)
+    for phase, histogram in bulk.histograms().items():
+        assert (histogram.counts, histogram.total) == (one_by_one[phase].counts, one_by_one[phase].total)
 
 
 def test_a_request_that_was_not_completed_has_no_phases():

@@ -19,12 +19,12 @@ from headway.core.outcomes import Outcome
 from headway.core.units import Instant
 from headway.runtime.observer import BatchInfo, ReplyInfo
 from headway.telemetry.causes import cause_kind
-from headway.telemetry.histogram import DURATION_BOUNDS, ROW_BOUNDS, Histogram
+from headway.telemetry.histogram import ROW_BOUNDS, Histogram
+from headway.telemetry.phases import Phases
 
 OTHER = "other"
 UNKNOWN_VERSION = VersionId(OTHER, 0)
 GONE = ("stopped", "lost")
-PHASES = ("parse", "queue", "hand_over", "execute", "back", "reply", "total")
 
 
 class RequestCounts:
@@ -50,7 +50,7 @@ class VersionCounts:
         self.real_tokens = 0
         self.busy = 0
         self.lost: dict[str, int] = {}
-        self.phases = {phase: Histogram(DURATION_BOUNDS) for phase in PHASES}
+        self.phases = Phases()
 
     def tenant(self, name: str) -> RequestCounts:
         return self.tenants.get(name) or self.tenants[OTHER]
@@ -97,15 +97,9 @@ class Counters:
         if reply.outcome is not Outcome.COMPLETED or reply.reply is None:
             return
         times = reply.timings
-        phases = self._version((reply.model, reply.version)).phases
-        parse, queue, hand_over, execute, back = times.parse, times.queue, times.hand_over, times.execute, times.back
-        phases["parse"].add(parse)
-        phases["queue"].add(queue)
-        phases["hand_over"].add(hand_over)
-        phases["execute"].add(execute)
-        phases["back"].add(back)
-        phases["reply"].add(reply.reply)
-        phases["total"].add(parse + queue + hand_over + execute + back + reply.reply)
+        self._version((reply.model, reply.version)).phases.add(
+            (times.parse, times.queue, times.hand_over, times.execute, times.back, reply.reply)
+        )
 
     def batch_done(self, batch: BatchInfo) -> None:
         counts = self._version((batch.model, batch.version))
@@ -125,7 +119,7 @@ class Counters:
         if state == "lost":
             _count(self._known(version).lost, cause_kind(cause))
 
-    # -- events and effects ----------------------------------------------------------------------
+    # -- events and effects (`_value_` is what an enum's slower property `value` reads) -------------
 
     def _arrived(self, event: RequestArrived) -> None:
         counts = self._version(event.key[:2]).tenant(event.tenant)
@@ -133,10 +127,10 @@ class Counters:
         self.open[event.request] = counts
 
     def _resolved(self, effect: ResolveRequest) -> None:
-        _count(self.open.pop(effect.request).outcomes, effect.outcome.value)
+        _count(self.open.pop(effect.request).outcomes, effect.outcome._value_)
 
     def _dispatched(self, effect: DispatchBatch) -> None:
-        _count(self._version(effect.key[:2]).batches, effect.reason.value)
+        _count(self._version(effect.key[:2]).batches, effect.reason._value_)
 
     def _delivered(self, effect: DeliverTokens) -> None:
         counts = self.open.get(effect.request)

@@ -55,7 +55,7 @@ def phase_families(counters: Counters) -> Iterator[Metric]:
         labels=(*VERSION, "phase"),
     )
     for labels, counts in _versions(counters):
-        for phase, histogram in counts.phases.items():
+        for phase, histogram in counts.phases.histograms().items():
             _add_histogram(family, (*labels, phase), histogram, SECOND)
     yield family
 
