@@ -1,0 +1,196 @@
+"""What is in flight between the gateway and the runtime.
+
+Every Reply of the runtime is followed by exactly one Written, when its last byte was handed to the socket, or by
+a Cancel when there was nobody to write it to.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+from headway.core.ids import BatchKey, Part
+from headway.core.outcomes import Outcome
+from headway.gateway.errors import HeadwayError, InternalError, OutcomeError
+from headway.gateway.exchange import Pending, Request, Response, Stream
+from headway.gateway.options import Options
+from headway.wire.messages import Cancel, PartPayload, Reply, StreamChunk, Submit, ToRuntime, Written
+
+Render: TypeAlias = Callable[[list[list[Any]]], Response]
+"""From the outputs of the parts to the reply. Raises HeadwayError."""
+
+log = logging.getLogger("headway.gateway")
+
+
+class Call:
+    """One request that the runtime has. Subclasses say what becomes of its answer."""
+
+    def __init__(self, calls: Calls, request: Request) -> None:
+        self.id = 0
+        self.calls = calls
+        self.request = request
+        self.pending = Pending()
+
+    def chunk(self, message: StreamChunk) -> None:
+        """A result of a stream."""
+
+    def reply(self, message: Reply) -> None:
+        """The outcome. Whatever this raises becomes the reply."""
+        raise NotImplementedError
+
+    def fail(self, error: HeadwayError) -> None:
+        self.pending.complete(self.calls.error_response(error, self.request))
+
+    def cancelled(self) -> None:
+        self.calls.cancel(self)
+
+    def written(self) -> None:
+        self.calls.written(self.id)
+
+
+class WholeCall(Call):
+    """A request with one answer."""
+
+    def __init__(self, calls: Calls, request: Request, render: Render) -> None:
+        super().__init__(calls, request)
+        self._render = render
+
+    def reply(self, message: Reply) -> None:
+        self.pending.complete(self._render(message.outputs))
+
+
+class Calls:
+    """send: to the runtime. clock: monotonic nanoseconds. longest: nanoseconds that a request may take at most."""
+
+    def __init__(
+        self,
+        send: Callable[[ToRuntime], None],
+        clock: Callable[[], int],
+        longest: int,
+        error_response: Callable[[HeadwayError, Request], Response],
+    ) -> None:
+        self._send = send
+        self._clock = clock
+        self._longest = longest
+        self.error_response = error_response
+        self._in_flight: dict[int, Call] = {}
+        self._last_id = 0
+
+    def __len__(self) -> int:
+        return len(self._in_flight)
+
+    def submit(
+        self,
+        call: Call,
+        key: BatchKey,
+        parts: list[Part],
+        payload: list[PartPayload],
+        size: int,
+        options: Options,
+        parameters: dict[str, Any],
+        body: dict[str, Any] | None = None,
+    ) -> Pending:
+        """Hand the request over. size: payload bytes."""
+        self._last_id += 1
+        call.id = self._last_id
+        self._in_flight[call.id] = call
+        request = call.request
+        request.on_disconnect = call.cancelled
+        timeout = self._longest if options.timeout is None else min(options.timeout, self._longest)
+        self._send(
+            Submit(
+                request=call.id,
+                tenant=options.tenant,
+                key=key,
+                parts=parts,
+                payload=payload,
+                bytes=size,
+                deadline=request.received + timeout,
+                priority=options.priority,
+                parameters=parameters,
+                received=request.received,
+                body=body,
+            )
+        )
+        return call.pending
+
+    def chunk(self, message: StreamChunk) -> None:
+        call = self._in_flight.get(message.request)
+        if call is not None:
+            call.chunk(message)
+
+    def reply(self, message: Reply) -> None:
+        call = self._in_flight.pop(message.request, None)
+        if call is None:
+            self._send(Cancel(message.request))  # its client went away while the reply was under way
+            return
+        call.request.on_disconnect = call.cancelled
+        call.request.on_written = call.written
+        try:
+            if message.outcome is not Outcome.COMPLETED:
+                raise OutcomeError(message.outcome, message.detail, message.retry_after)
+            call.reply(message)
+        except HeadwayError as error:
+            call.fail(error)
+        except Exception:
+            log.exception("request %s: the reply could not be made", call.request.id)
+            call.fail(InternalError(f"internal error, logged under {call.request.id}"))
+
+    def cancel(self, call: Call) -> None:
+        self._in_flight.pop(call.id, None)
+        self._send(Cancel(call.id))
+
+    def written(self, request: int) -> None:
+        self._send(Written(request, self._clock()))
+
+
+class CollectedCall(Call):
+    """A stream whose results are wanted together, in one reply."""
+
+    def __init__(self, calls: Calls, request: Request, finish: Callable[[list[Any]], Response]) -> None:
+        super().__init__(calls, request)
+        self._finish = finish
+        self._values: list[Any] = []
+
+    def chunk(self, message: StreamChunk) -> None:
+        self._values.append(message.value)
+
+    def reply(self, message: Reply) -> None:
+        self.pending.complete(self._finish(self._values))
+
+
+class StreamCall(Call):
+    """A stream passed on as it comes. encode: one result as bytes of the stream; encode_error: likewise."""
+
+    def __init__(
+        self,
+        calls: Calls,
+        request: Request,
+        encode: Callable[[Any], bytes],
+        encode_error: Callable[[HeadwayError, str], bytes],
+    ) -> None:
+        super().__init__(calls, request)
+        self._encode = encode
+        self._encode_error = encode_error
+        self._stream: Stream | None = None
+
+    def _begin(self) -> Stream:
+        if self._stream is None:
+            self._stream = Stream()
+            self.pending.complete(self._stream)
+        return self._stream
+
+    def chunk(self, message: StreamChunk) -> None:
+        self._begin().send(self._encode(message.value))
+
+    def reply(self, message: Reply) -> None:
+        self._begin().end()
+
+    def fail(self, error: HeadwayError) -> None:
+        """Before the first result this is a plain error reply; after it, the status has been sent already."""
+        if self._stream is None:
+            super().fail(error)
+        else:
+            self._stream.send(self._encode_error(error, self.request.id))
+            self._stream.end()

@@ -1,0 +1,157 @@
+"""Which models are configured, and what state their versions are in."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import msgspec
+
+from headway.config.settings import ModelSettings
+from headway.core.ids import BatchKey
+from headway.core.units import SECOND
+from headway.gateway.errors import NotReady, UnknownModel
+from headway.wire.messages import InputMeta, ModelMeta, VersionStatus
+
+RETRY_AFTER = SECOND
+"""Said of a version that is not ready when the runtime does not say."""
+MAX_KEYS = 4096
+"""Batch keys kept per version; beyond that they are made anew."""
+
+
+class CatalogVersion(msgspec.Struct, frozen=True):
+    """path: the version's folder."""
+
+    version: int
+    path: str
+
+
+class CatalogModel(msgspec.Struct, frozen=True):
+    """default_version: 0 = the highest there is."""
+
+    name: str
+    versions: tuple[CatalogVersion, ...]
+    settings: ModelSettings = ModelSettings()
+    default_version: int = 0
+
+
+class Version:
+    """One version: its state, and what the gateway derives from its declaration once instead of per request."""
+
+    def __init__(self, model: CatalogModel, entry: CatalogVersion) -> None:
+        self.model = model.name
+        self.number = entry.version
+        self.path = entry.path
+        self.settings = model.settings
+        self.state = "loading"
+        self.reason = ""
+        self.retry_after = 0
+        self.meta: ModelMeta | None = None
+        self.inputs: dict[str, InputMeta] = {}
+        self.output_names: tuple[str, ...] = ()
+        self.per_row = frozenset(model.settings.per_row_parameters)
+        self.stream_key = BatchKey(self.model, self.number, "stream")
+        self._keys: dict[str, BatchKey] = {}
+
+    @property
+    def ready(self) -> bool:
+        return self.state == "ready" and self.meta is not None
+
+    def update(self, status: VersionStatus) -> None:
+        self.state, self.reason, self.retry_after = status.state, status.reason, status.retry_after
+        if status.meta is not None and status.meta != self.meta:
+            self.meta = status.meta
+            self.inputs = {meta.name: meta for meta in status.meta.inputs}
+            self.output_names = tuple(meta.name for meta in status.meta.outputs)
+            self.per_row = frozenset(self.settings.per_row_parameters) | frozenset(status.meta.per_row_parameters)
+
+    def declared(self) -> ModelMeta:
+        """Raises NotReady for a version that has never been loaded."""
+        if self.meta is None:
+            raise self.not_ready()
+        return self.meta
+
+    def require_ready(self) -> ModelMeta:
+        if self.meta is None or self.state != "ready":
+            raise self.not_ready()
+        return self.meta
+
+    def not_ready(self) -> NotReady:
+        reason = f": {self.reason}" if self.reason else ""
+        return NotReady(
+            f"model {self.model!r} version {self.number} is {self.state}{reason}",
+            param="model",
+            retry_after=self.retry_after or RETRY_AFTER,
+        )
+
+    def key(self, signature: str) -> BatchKey:
+        """The same object for the same signature, as far as the cache reaches."""
+        key = self._keys.get(signature)
+        if key is None:
+            if len(self._keys) >= MAX_KEYS:
+                self._keys.clear()
+            key = self._keys[signature] = BatchKey(self.model, self.number, signature)
+        return key
+
+    def max_part_rows(self, length: int) -> int:
+        """Rows that one batch may hold at this length (>= 1)."""
+        batching = self.settings.batching
+        rows = batching.max_batch_size
+        if self.meta is not None and self.meta.max_batch_size:
+            rows = min(rows, self.meta.max_batch_size)
+        if batching.max_batch_tokens:
+            rows = min(rows, batching.max_batch_tokens // length)
+        return max(rows, 1)
+
+
+class Model:
+    def __init__(self, entry: CatalogModel) -> None:
+        self.name = entry.name
+        self.settings = entry.settings
+        self.versions = {v.version: Version(entry, v) for v in sorted(entry.versions, key=lambda v: v.version)}
+        self.default = entry.default_version or max(self.versions)
+
+
+class Catalog:
+    """Every lookup of a name goes through here, so an unknown one is the same 404 on every route."""
+
+    def __init__(self, models: Iterable[CatalogModel]) -> None:
+        self.models = {entry.name: Model(entry) for entry in models if entry.versions}
+
+    def model(self, name: str) -> Model:
+        model = self.models.get(name)
+        if model is None:
+            raise UnknownModel(f"no model {name!r} here; there are: {_list(self.models)}", param="model")
+        return model
+
+    def version(self, name: str, number: str | None) -> Version:
+        """number: as in the path; None = the default version."""
+        model = self.model(name)
+        if number is None:
+            wanted = model.default
+        else:
+            wanted = int(number) if number.isascii() and number.isdigit() and len(number) < 19 else -1
+        version = model.versions.get(wanted)
+        if version is None:
+            known = _list(str(v) for v in model.versions)
+            raise UnknownModel(f"model {name!r} has no version {number or wanted}; it has: {known}", param="model")
+        return version
+
+    def update(self, status: VersionStatus) -> None:
+        """A version that is not configured (any more) is of no interest."""
+        model = self.models.get(status.model)
+        if model is not None and status.version in model.versions:
+            model.versions[status.version].update(status)
+
+    def all_versions(self) -> Iterator[Version]:
+        for model in self.models.values():
+            yield from model.versions.values()
+
+    @property
+    def ready(self) -> bool:
+        """Every configured version is. A server without models can answer nothing and is not ready either."""
+        return bool(self.models) and all(version.ready for version in self.all_versions())
+
+
+def _list(names: Iterable[str], most: int = 20) -> str:
+    known = list(names)
+    return ", ".join(known[:most]) + (", ..." if len(known) > most else "") if known else "none"

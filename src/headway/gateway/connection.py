@@ -1,0 +1,304 @@
+"""One HTTP/1 connection: bytes in, requests to the handler, replies out in the order of the requests.
+
+Callback style, no task per request. The parser is httptools (llhttp), which itself refuses conflicting or
+repeated Content-Length, Content-Length beside Transfer-Encoding, folded headers and bare line feeds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from http import HTTPStatus
+from typing import TYPE_CHECKING, cast
+
+from headway.gateway.errors import HeadwayError, RequestTimeout
+from headway.gateway.exchange import Pending, Request, Response, Stream
+from headway.gateway.reading import Reader, Refused
+
+if TYPE_CHECKING:
+    from headway.gateway.http import HttpServer
+
+MAX_PIPELINED = 16
+"""Requests of one connection that are in work at once; beyond that nothing more is read."""
+WRITE_HIGH_WATER = 64 * 1024
+LINGER_S = 1.0
+"""How long a connection that was refused mid-request is still read, so that the client sees why."""
+
+STATUS_LINES = {s.value: f"HTTP/1.1 {s.value} {s.phrase}\r\n".encode() for s in HTTPStatus}
+CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
+
+
+class Connection(asyncio.Protocol):
+    """The timing states are derived: lingering, mid-headers or mid-body (the reader knows), busy, idle."""
+
+    def __init__(self, server: HttpServer) -> None:
+        self._server = server
+        self._transport: asyncio.Transport = cast(asyncio.Transport, None)
+        self._reader = Reader(server.limits, self._received)
+        self._queue: deque[Request] = deque()
+        """Handed to the handler (or refused) and not wholly written, oldest first."""
+        self._backlog: deque[Request] = deque()
+        """Read beyond MAX_PIPELINED; not handed over yet."""
+        self._since = server.now
+        """When the present timing state began."""
+        self._mark = 0
+        self._flushing = False
+        self._head_written = False
+        self._read_paused = False
+        self._write_paused = False
+        self._refusing = False
+        self._lingering = False
+        self._closing = False
+
+    # -- asyncio.Protocol -------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        self._transport.set_write_buffer_limits(high=WRITE_HIGH_WATER)
+        refusal = self._server.opened(self)
+        if refusal is not None:
+            self._refuse(refusal)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._closing = True
+        for request in self._queue:
+            if request.on_disconnect is not None:
+                request.on_disconnect()
+        self._queue.clear()
+        self._backlog.clear()
+        self._server.closed(self)
+
+    def eof_received(self) -> bool:
+        """A client that has closed its half is gone: nobody is left to compute for."""
+        return False
+
+    def data_received(self, data: bytes) -> None:
+        if self._refusing or self._closing:
+            return
+        self._feed(data)
+        if self._reader.mark != self._mark:
+            self._mark = self._reader.mark
+            self._since = self._server.now
+        if self._reader.wants_continue and not self._queue and not self._refusing:
+            self._reader.wants_continue = False
+            self._transport.write(CONTINUE)
+
+    def pause_writing(self) -> None:
+        self._write_paused = True
+        self._since = self._server.now
+        self._pace_reading()
+
+    def resume_writing(self) -> None:
+        self._write_paused = False
+        self._since = self._server.now
+        self._flush()
+
+    # -- reading ----------------------------------------------------------------------------------
+
+    def _feed(self, data: bytes) -> None:
+        try:
+            self._reader.feed(data)
+        except Refused as refused:
+            if not self._last_request_closes():  # what follows a "Connection: close" is nobody's
+                self._refuse(refused.error)
+
+    def _last_request_closes(self) -> bool:
+        last = self._backlog or self._queue
+        return bool(last) and not last[-1].keep_alive
+
+    def _received(self, request: Request) -> None:
+        if self._closing or self._refusing:
+            return
+        if len(self._queue) >= MAX_PIPELINED or self._backlog:
+            self._backlog.append(request)
+            self._pace_reading()
+        else:
+            self._hand_over(request)
+
+    def _hand_over(self, request: Request) -> None:
+        self._queue.append(request)
+        request.id = self._server.request_id(request)
+        request.received = self._server.clock()
+        reply = self._server.handler(request)
+        if isinstance(reply, Pending):
+            reply.attach(request)
+        else:
+            request.reply = reply
+        request.expect_reply(self._flush)
+        self._flush()
+
+    def _refuse(self, error: HeadwayError) -> None:
+        """Answer in turn, then close: what follows in the byte stream cannot be told apart any more."""
+        if self._refusing:
+            return
+        self._refusing = True
+        self._backlog.clear()
+        request = Request(self._reader.method, b"", {}, "1.1")
+        request.id = self._server.request_id(request)
+        request.lingers = True
+        request.reply = self._server.on_error(error, request.id)
+        self._queue.append(request)
+        self._flush()
+
+    def _pace_reading(self) -> None:
+        want = bool(self._backlog) or self._write_paused or len(self._queue) >= MAX_PIPELINED
+        if want != self._read_paused and not self._closing and not self._lingering:
+            self._read_paused = want
+            if want:
+                self._transport.pause_reading()
+            else:
+                self._transport.resume_reading()
+
+    # -- writing ----------------------------------------------------------------------------------
+
+    def _flush(self) -> None:
+        """Write every reply whose turn it is. Called again from within (a handler answers at once): one loop."""
+        if self._flushing or self._closing:
+            return
+        self._flushing = True
+        try:
+            while self._queue and not self._write_paused and not self._closing:
+                if self._queue[0].reply is None or not self._write(self._queue[0]):
+                    break
+                self._finished(self._queue.popleft())
+                if self._backlog and not self._closing:
+                    self._hand_over(self._backlog.popleft())
+        finally:
+            self._flushing = False
+        if self._closing:
+            return
+        if not self._queue and self._reader.wants_continue:
+            self._reader.wants_continue = False
+            self._transport.write(CONTINUE)
+        self._pace_reading()
+        if self._server.draining:
+            self.drain()
+
+    def _write(self, request: Request) -> bool:
+        """Whether the reply is wholly written."""
+        reply = request.reply
+        if isinstance(reply, Response):
+            self._settle_keep_alive(request)
+            head = _head(request, reply, b"content-length: %d\r\n" % len(reply.body), self._server.date)
+            self._transport.write(head if request.method == b"HEAD" else head + reply.body)
+            return True
+        return self._write_stream(request, cast(Stream, reply))
+
+    def _write_stream(self, request: Request, stream: Stream) -> bool:
+        if stream.overflowed:
+            self.stream_overflowed()
+            return False
+        chunked = request.version == "1.1"
+        out = b""
+        if not self._head_written:
+            self._head_written = True
+            if not chunked:
+                request.keep_alive = False  # HTTP/1.0: the end of the connection is the end of the body
+            framing = b"transfer-encoding: chunked\r\n" if chunked else b""
+            self._settle_keep_alive(request)
+            out = _head(request, stream, framing, self._server.date)
+            stream.attach(self)
+        data = stream.take()
+        if data:
+            out += b"%x\r\n%b\r\n" % (len(data), data) if chunked else data
+        if stream.ended and chunked:
+            out += b"0\r\n\r\n"
+        if out:
+            self._transport.write(out)
+        return stream.ended
+
+    def stream_ready(self) -> None:
+        self._flush()
+
+    def stream_overflowed(self) -> None:
+        """The reader of a stream is too slow: its request is given up and the connection with it."""
+        self._closing = True
+        self._transport.abort()
+
+    def _finished(self, request: Request) -> None:
+        self._head_written = False
+        self._since = self._server.now
+        if request.on_written is not None:
+            request.on_written()
+        if request.lingers:
+            self._linger()
+        elif not request.keep_alive:
+            self.close()
+
+    def _settle_keep_alive(self, request: Request) -> None:
+        if self._server.draining and len(self._queue) == 1 and not self._backlog and not self._reader.mid_request:
+            request.keep_alive = False
+
+    # -- closing ----------------------------------------------------------------------------------
+
+    def _linger(self) -> None:
+        """Closing with unread bytes would reset the connection and could take the reply with it."""
+        self._lingering = True
+        if self._read_paused:
+            self._read_paused = False
+            self._transport.resume_reading()
+        if self._transport.can_write_eof():
+            self._transport.write_eof()
+
+    def close(self) -> None:
+        """What was written still goes out."""
+        self._closing = True
+        self._transport.close()
+
+    def abort(self) -> None:
+        self._closing = True
+        self._transport.abort()
+
+    def drain(self) -> None:
+        """Close if idle; otherwise the last reply does."""
+        if not self._queue and not self._reader.mid_request and not self._closing:
+            self.close()
+
+    def check_time(self, now: float) -> None:
+        """Called every sweep: enforce the timeout of the present state."""
+        limits, waited = self._server.limits, now - self._since - self._server.sweep_s
+        if self._lingering:
+            self._expire(waited, LINGER_S, self.abort)
+        elif self._write_paused or self._closing:  # the client does not take what is written
+            self._expire(waited, limits.body_timeout_s, self.abort)
+        elif self._reader.in_headers:
+            self._expire(waited, limits.header_timeout_s, self._headers_late)
+        elif self._reader.in_body:
+            self._expire(waited, limits.body_timeout_s, self._body_late)
+        elif not self._queue:
+            self._expire(waited, limits.idle_timeout_s, self.close)
+
+    def _expire(self, waited: float, limit: float, then: Callable[[], None]) -> None:
+        if waited > limit:
+            self._since = self._server.now
+            then()
+
+    def _headers_late(self) -> None:
+        self._refuse(RequestTimeout(f"the headers did not come within {self._server.limits.header_timeout_s:g} s"))
+
+    def _body_late(self) -> None:
+        self._refuse(RequestTimeout(f"the body did not come within {self._server.limits.body_timeout_s:g} s"))
+
+
+def _head(request: Request, reply: Response | Stream, framing: bytes, date: bytes) -> bytes:
+    """Status line and headers. date: a whole header line."""
+    lines = [
+        STATUS_LINES.get(reply.status) or b"HTTP/1.1 %d \r\n" % reply.status,
+        date,
+        b"content-type: ",
+        reply.content_type,
+        b"\r\n",
+        framing,
+        b"x-request-id: ",
+        request.id.encode("latin-1"),
+        b"\r\n",
+    ]
+    for name, value in reply.headers:
+        lines += (name, b": ", value, b"\r\n")
+    if not request.keep_alive:
+        lines.append(b"connection: close\r\n")
+    elif request.version == "1.0":
+        lines.append(b"connection: keep-alive\r\n")
+    lines.append(b"\r\n")
+    return b"".join(lines)

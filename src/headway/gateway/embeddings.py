@@ -1,0 +1,244 @@
+"""/v1/embeddings: text or token ids in, vectors out. Every text is a part of its own."""
+
+from __future__ import annotations
+
+import base64
+import logging
+from asyncio import AbstractEventLoop
+from concurrent.futures import ThreadPoolExecutor
+from typing import Annotated, Any, Literal
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+from msgspec import Meta
+
+from headway.config.settings import Embeddings
+from headway.core.ids import Part
+from headway.gateway.calls import Calls, WholeCall
+from headway.gateway.catalog import Catalog, Version
+from headway.gateway.errors import BadRequest, HeadwayError, InternalError, ModelBroke
+from headway.gateway.exchange import Pending, Request, Response
+from headway.gateway.json_tensors import write
+from headway.gateway.options import Options
+from headway.gateway.parts import join
+from headway.gateway.signature import signature
+from headway.gateway.tokenizing import TextTokenizer, Tokens, find_tokenizer
+from headway.wire.messages import InputMeta, PartPayload
+from headway.wire.tensors import NUMPY_DTYPES, Tensor
+
+TOKENIZER_THREADS = 2
+FED = ("input_ids", "attention_mask", "token_type_ids")
+"""What can be made from text. A model may declare any of these, as INT64 or INT32."""
+
+
+class EmbeddingsBody(msgspec.Struct):
+    """Unknown fields are ignored; null is as good as absent."""
+
+    model: str
+    input: str | list[Any]
+    encoding_format: Literal["float", "base64"] | None = None
+    dimensions: Annotated[int, Meta(ge=1)] | None = None
+    truncate: bool | None = None
+    user: str | None = None
+
+
+_body_decoder = msgspec.json.Decoder(EmbeddingsBody)
+_encode = msgspec.json.Encoder().encode
+log = logging.getLogger("headway.gateway")
+
+
+class EmbeddingsApi:
+    """`load` before the first request."""
+
+    def __init__(self, catalog: Catalog, calls: Calls, max_parts: int) -> None:
+        self._catalog = catalog
+        self._calls = calls
+        self._max_parts = max_parts
+        self._pool = ThreadPoolExecutor(TOKENIZER_THREADS, thread_name_prefix="headway-tokenizer")
+        self._tokenizers: dict[tuple[str, int], TextTokenizer] = {}
+
+    def load(self) -> None:
+        """Read the tokenizers of all models that have one. Raises TokenizerUnavailable. Blocks."""
+        for version in self._catalog.all_versions():
+            settings = version.settings.embeddings
+            if settings is not None:
+                path = find_tokenizer(version.path, settings)
+                self._tokenizers[version.model, version.number] = TextTokenizer(path, settings.max_length)
+
+    def close(self) -> None:
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+    def handle(self, request: Request, loop: AbstractEventLoop, options: Options) -> Pending:
+        body = _decode(request.body)
+        version = self._catalog.version(body.model, None)
+        tokenizer = self._tokenizers.get((version.model, version.number))
+        if tokenizer is None:
+            raise BadRequest(
+                f"model {body.model!r} makes no embeddings: its settings say nothing of them", param="model"
+            )
+        version.require_ready()
+        _check_dimensions(body, version)
+        texts, ids = split_input(body.input, self._max_parts)
+        job = _Job(self._calls, version, body, request, options)
+        request.on_disconnect = job.abandon
+        self._pool.submit(job.tokenize, tokenizer, texts, ids, loop)
+        return job.call.pending
+
+
+class _Job:
+    """One request between its arrival and its submission."""
+
+    def __init__(
+        self, calls: Calls, version: Version, body: EmbeddingsBody, request: Request, options: Options
+    ) -> None:
+        self._calls = calls
+        self._version = version
+        self._body = body
+        self._options = options
+        self._tokens = 0
+        self._count = 0
+        self._abandoned = False
+        self.call = WholeCall(calls, request, self._render)
+
+    def abandon(self) -> None:
+        """The client went away while its text was being tokenised."""
+        self._abandoned = True
+
+    def tokenize(
+        self, tokenizer: TextTokenizer, texts: list[str], ids: list[list[int]], loop: AbstractEventLoop
+    ) -> None:
+        """In a thread; its result goes back to the loop."""
+        if self._abandoned:
+            return
+        truncate = bool(self._body.truncate)
+        result: list[Tokens] | HeadwayError
+        try:
+            result = tokenizer.encode(texts, truncate) if texts else tokenizer.accept(ids, truncate)
+        except HeadwayError as error:
+            result = error
+        except Exception:
+            log.exception("request %s: tokenising failed", self.call.request.id)
+            result = InternalError(f"internal error, logged under {self.call.request.id}")
+        loop.call_soon_threadsafe(self._tokenized, result)
+
+    def _tokenized(self, result: list[Tokens] | HeadwayError) -> None:
+        """Back in the loop."""
+        if self._abandoned:
+            return
+        try:
+            if isinstance(result, HeadwayError):
+                raise result
+            self._submit(result)
+        except HeadwayError as error:
+            self.call.fail(error)
+        except Exception:
+            log.exception("request %s: submission failed", self.call.request.id)
+            self.call.fail(InternalError(f"internal error, logged under {self.call.request.id}"))
+
+    def _submit(self, texts: list[Tokens]) -> None:
+        version = self._version
+        fed = fed_inputs(version)
+        self._count = len(texts)
+        self._tokens = sum(len(text.ids) for text in texts)
+        signatures = dict.fromkeys(signature([(m, (1, len(t.ids))) for m in fed], {}) for t in texts)
+        if len(signatures) > 1:
+            raise BadRequest(
+                f"model {version.model!r} declares no padding, so texts of different length can not go together",
+                param="input",
+            )
+        padded = any(meta.pad_axis is not None for meta in fed)
+        parts = [Part(1, len(text.ids) if padded else 1) for text in texts]
+        payload = [PartPayload([_tensor(meta, text) for meta in fed]) for text in texts]
+        size = sum(len(tensor.data) for part in payload for tensor in part.tensors)
+        key = version.key(next(iter(signatures)))
+        self._calls.submit(self.call, key, parts, payload, size, self._options, {})
+
+    def _render(self, outputs: list[list[Tensor]]) -> Response:
+        settings = self._version.settings.embeddings or Embeddings()
+        _, array = join(outputs, settings.output, self._count)
+        if array.ndim != 2 or array.dtype.kind != "f":
+            raise ModelBroke(
+                f"output {settings.output!r} should be numbers of shape [texts, dimensions], "
+                f"it is {array.dtype} of shape {list(array.shape)}"
+            )
+        vectors = _as_base64(array) if self._body.encoding_format == "base64" else _as_numbers(settings.output, array)
+        data = [{"object": "embedding", "index": index, "embedding": v} for index, v in enumerate(vectors)]
+        usage = {"prompt_tokens": self._tokens, "total_tokens": self._tokens}
+        return Response(200, _encode({"object": "list", "data": data, "model": self._body.model, "usage": usage}))
+
+
+def split_input(given: str | list[Any], most: int) -> tuple[list[str], list[list[int]]]:
+    """The texts, or else the token ids, of an `input` in any of its four forms. Raises BadRequest."""
+    if isinstance(given, str):
+        given = [given]
+    if not given:
+        raise BadRequest("input is empty", param="input")
+    if len(given) > most and type(given[0]) is not int:
+        raise BadRequest(f"input has {len(given)} texts, the most is {most}", param="input")
+    if all(type(item) is str for item in given):
+        if "" in given:
+            raise BadRequest(f"input {given.index('')} is an empty string", param="input")
+        return given, []
+    sequences = [given] if type(given[0]) is int else given
+    for index, sequence in enumerate(sequences):
+        if type(sequence) is not list or not all(type(token) is int for token in sequence):
+            raise BadRequest(
+                f"input must be a string, a list of strings, a list of token ids, or a list of such lists; "
+                f"item {index} is something else",
+                param="input",
+            )
+    return [], sequences
+
+
+def fed_inputs(version: Version) -> list[InputMeta]:
+    """The inputs that the model declares. Raises ModelBroke when text alone can not make them."""
+    fed = []
+    for meta in version.require_ready().inputs:
+        if meta.name in FED and meta.datatype in ("INT64", "INT32") and len(meta.shape) == 2:
+            fed.append(meta)
+        elif not meta.optional:
+            raise ModelBroke(
+                f"model {version.model!r} needs input {meta.name!r} ({meta.datatype}, {list(meta.shape)}); "
+                f"from text come only {', '.join(FED)}, INT64 or INT32, of two dimensions"
+            )
+    return fed
+
+
+def _tensor(meta: InputMeta, text: Tokens) -> Tensor:
+    count = len(text.ids)
+    dtype = NUMPY_DTYPES[meta.datatype]
+    if meta.name == "attention_mask":
+        array = np.ones(count, dtype)
+    else:
+        array = np.array(text.ids if meta.name == "input_ids" else text.types, dtype)
+    return Tensor(meta.name, meta.datatype, (1, count), array.view(np.uint8).data)
+
+
+def _decode(raw: bytes) -> EmbeddingsBody:
+    try:
+        return _body_decoder.decode(raw)
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise BadRequest(f"the body is not an embeddings request: {error or 'nested too deeply'}") from None
+
+
+def _check_dimensions(body: EmbeddingsBody, version: Version) -> None:
+    """Vectors are not shortened: only the model's own size may be asked for."""
+    settings = version.settings.embeddings
+    if body.dimensions is None or settings is None:
+        return
+    sizes = {meta.name: meta.shape[-1] for meta in version.declared().outputs if meta.shape}
+    own = sizes.get(settings.output, -1)
+    if own != body.dimensions:
+        known = f"has {own} dimensions" if own > 0 else "does not declare its dimensions"
+        raise BadRequest(f"model {body.model!r} {known}, asked for {body.dimensions}", param="dimensions")
+
+
+def _as_base64(array: npt.NDArray[Any]) -> list[str]:
+    """Little-endian float32."""
+    return [base64.b64encode(row.tobytes()).decode() for row in np.ascontiguousarray(array, "<f4")]
+
+
+def _as_numbers(output: str, array: npt.NDArray[Any]) -> list[list[Any]]:
+    flat, width = write(output, "FP64" if array.dtype.itemsize == 8 else "FP32", array), array.shape[1]
+    return [flat[row * width : (row + 1) * width] for row in range(array.shape[0])]

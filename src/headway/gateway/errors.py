@@ -1,0 +1,208 @@
+"""Errors at the edge, and the one table that turns outcomes into replies.
+
+Every error says whose fault it is: a `ClientError` is answered by a 4xx that names what was expected
+and what came, a `ServerError` by a 5xx. An exception outside this tree is a bug and becomes an
+opaque 500 whose id is in the log.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import msgspec
+
+from headway.core.outcomes import Outcome
+from headway.gateway.exchange import Response
+
+
+class HeadwayError(Exception):
+    """retry_after: nanoseconds until trying again may help, 0 = not known. param: the field at fault."""
+
+    code = "internal"
+    http_status = 500
+    retryable = False
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        param: str | None = None,
+        retry_after: int = 0,
+        headers: tuple[tuple[bytes, bytes], ...] = (),
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.param = param
+        self.retry_after = retry_after
+        self.headers = headers
+
+
+class ClientError(HeadwayError):
+    """The request is at fault; sending it again unchanged will not help."""
+
+    code = "invalid_request"
+    http_status = 400
+
+
+class BadRequest(ClientError):
+    pass
+
+
+class MalformedHttp(ClientError):
+    code = "malformed_http"
+
+
+class NotRepresentable(ClientError):
+    """The result exists, but JSON has no way to write it (NaN, infinity, bytes that are not UTF-8)."""
+
+    code = "not_representable"
+
+
+class NotFound(ClientError):
+    code = "not_found"
+    http_status = 404
+
+
+class UnknownModel(NotFound):
+    code = "model_not_found"
+
+
+class MethodNotAllowed(ClientError):
+    code = "method_not_allowed"
+    http_status = 405
+
+
+class RequestTimeout(ClientError):
+    """The client did not finish sending its request in time."""
+
+    code = "request_timeout"
+    http_status = 408
+
+
+class BodyTooLarge(ClientError):
+    code = "body_too_large"
+    http_status = 413
+
+
+class UriTooLong(ClientError):
+    code = "uri_too_long"
+    http_status = 414
+
+
+class UnsupportedEncoding(ClientError):
+    code = "unsupported_encoding"
+    http_status = 415
+
+
+class ExpectationFailed(ClientError):
+    code = "expectation_failed"
+    http_status = 417
+
+
+class HeadersTooLarge(ClientError):
+    code = "headers_too_large"
+    http_status = 431
+
+
+class ServerError(HeadwayError):
+    """Ours to mend."""
+
+
+class InternalError(ServerError):
+    pass
+
+
+class ModelBroke(ServerError):
+    """The model answered something that its own declaration rules out."""
+
+    code = "model_error"
+
+
+class NotImplementedHere(ServerError):
+    code = "unsupported"
+    http_status = 501
+
+
+class HttpVersionUnsupported(ServerError):
+    code = "http_version_unsupported"
+    http_status = 505
+
+
+class NotReady(ServerError):
+    code = "model_not_ready"
+    http_status = 503
+    retryable = True
+
+
+class TooManyConnections(ServerError):
+    code = "too_many_connections"
+    http_status = 503
+    retryable = True
+
+
+class OutcomeError(HeadwayError):
+    """The runtime's outcome of a request, with the face that the table below gives it."""
+
+    def __init__(self, outcome: Outcome, detail: str, retry_after: int = 0) -> None:
+        face = FACES[outcome]
+        super().__init__(detail or face.sentence, retry_after=retry_after)
+        self.code = outcome.value
+        self.http_status = face.status
+        self.retryable = face.retryable
+
+
+class Face(NamedTuple):
+    """How an outcome looks to a client. sentence: said where the runtime gave no detail."""
+
+    status: int
+    retryable: bool
+    sentence: str
+
+
+FACES: dict[Outcome, Face] = {
+    Outcome.COMPLETED: Face(200, False, "completed"),
+    Outcome.CANCELLED: Face(499, False, "the request was cancelled"),
+    Outcome.DEADLINE_EXCEEDED: Face(504, False, "the deadline passed before there was an answer"),
+    Outcome.DEADLINE_UNMEETABLE: Face(503, False, "even started now, the answer would come after the deadline"),
+    Outcome.QUEUE_FULL: Face(503, True, "too many requests are waiting for this model version"),
+    Outcome.OVERLOADED: Face(503, True, "the server is short of memory"),
+    Outcome.DRAINING: Face(503, True, "the server is shutting down or the version is being withdrawn"),
+    Outcome.NO_WORKER: Face(503, True, "no worker runs this model version at the moment"),
+    Outcome.UNKNOWN_VERSION: Face(404, False, "no such model version"),
+    Outcome.TOO_LARGE: Face(400, False, "one part of the request exceeds what a batch of this model may hold"),
+    Outcome.WORKER_LOST: Face(503, True, "the worker died while it held the request"),
+    Outcome.MODEL_ERROR: Face(500, False, "the model failed"),
+    Outcome.INVALID_INPUT: Face(400, False, "the model refused the input"),
+}
+
+_OPENAI_TYPES = {404: "invalid_request_error", 429: "rate_limit_error", 401: "authentication_error"}
+_encode = msgspec.json.Encoder().encode
+
+
+def error_response(error: HeadwayError, *, openai: bool, request_id: str) -> Response:
+    """The whole reply for an error, in the shape of the surface that was asked."""
+    body = openai_body(error) if openai else oip_body(error, request_id)
+    return Response(error.http_status, _encode(body), headers=error.headers + _retry_headers(error))
+
+
+def oip_body(error: HeadwayError, request_id: str) -> dict[str, object]:
+    body: dict[str, object] = {"error": error.message, "code": error.code, "retryable": error.retryable}
+    if error.retry_after:
+        body["retry_after_ms"] = -(-error.retry_after // 1_000_000)
+    body["request_id"] = request_id
+    return body
+
+
+def openai_body(error: HeadwayError) -> dict[str, object]:
+    fallback = "invalid_request_error" if error.http_status < 500 else "server_error"
+    kind = _OPENAI_TYPES.get(error.http_status, fallback)
+    return {"error": {"message": error.message, "type": kind, "param": error.param, "code": error.code}}
+
+
+def _retry_headers(error: HeadwayError) -> tuple[tuple[bytes, bytes], ...]:
+    """Clients that retry every 5xx by themselves would triple the load of a request that cannot succeed."""
+    if not error.retryable:
+        return ((b"x-should-retry", b"false"),) if error.http_status >= 500 else ()
+    if error.retry_after:
+        return ((b"retry-after", b"%d" % -(-error.retry_after // 1_000_000_000)),)
+    return ()

@@ -1,0 +1,171 @@
+"""What passes between the HTTP connection and a handler: Request -> Response | Pending | Stream."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol, TypeAlias
+
+JSON = b"application/json"
+EVENT_STREAM = b"text/event-stream"
+STREAM_BUFFER = 1 << 20
+"""Bytes that a stream holds for a slow reader before it is given up."""
+
+
+class Response:
+    """A whole reply. body: as it goes on the wire. headers: beyond date, type, length, connection and request id."""
+
+    __slots__ = ("body", "content_type", "headers", "status")
+
+    def __init__(
+        self,
+        status: int,
+        body: bytes = b"",
+        content_type: bytes = JSON,
+        headers: tuple[tuple[bytes, bytes], ...] = (),
+    ) -> None:
+        self.status = status
+        self.body = body
+        self.content_type = content_type
+        self.headers = headers
+
+
+class Request:
+    """One request, whole. received: monotonic nanoseconds at its last byte.
+
+    headers: lower-case name -> value; a repeated header's values are joined by ", ".
+    on_disconnect: called once if the client goes away (or is given up) before the reply is written.
+    on_written: called once when the last byte of the reply was handed to the socket.
+    """
+
+    __slots__ = (
+        "_answered",
+        "body",
+        "headers",
+        "id",
+        "keep_alive",
+        "lingers",
+        "method",
+        "on_disconnect",
+        "on_written",
+        "received",
+        "reply",
+        "target",
+        "version",
+    )
+
+    def __init__(self, method: bytes, target: bytes, headers: dict[bytes, bytes], version: str) -> None:
+        self.method = method
+        self.target = target
+        self.headers = headers
+        self.version = version
+        self.id = ""
+        self.body = b""
+        self.received = 0
+        self.keep_alive = False
+        self.lingers = False
+        self.reply: Response | Stream | None = None
+        self.on_disconnect: Callable[[], None] | None = None
+        self.on_written: Callable[[], None] | None = None
+        self._answered: Callable[[], None] | None = None
+
+    def expect_reply(self, answered: Callable[[], None]) -> None:
+        """answered: called when the reply comes that is not there yet."""
+        self._answered = answered
+
+    def answer(self, reply: Response | Stream) -> None:
+        """Give the reply. A second one is ignored: every request has one."""
+        if self.reply is not None:
+            return
+        self.reply = reply
+        if self._answered is not None:
+            self._answered()
+
+
+class Pending:
+    """A reply that comes later: `complete` is called once, before or after the handler has returned."""
+
+    __slots__ = ("_reply", "_request")
+
+    def __init__(self) -> None:
+        self._reply: Response | Stream | None = None
+        self._request: Request | None = None
+
+    def complete(self, reply: Response | Stream) -> None:
+        if self._request is not None:
+            self._request.answer(reply)
+        elif self._reply is None:
+            self._reply = reply
+
+    def attach(self, request: Request) -> None:
+        self._request = request
+        if self._reply is not None:
+            request.answer(self._reply)
+
+
+class Sink(Protocol):
+    """Where a stream's bytes go once it is its turn on the connection."""
+
+    def stream_ready(self) -> None:
+        """There is something to take, or the stream has ended."""
+
+    def stream_overflowed(self) -> None:
+        """The reader is too slow; nothing more will come."""
+
+
+class Stream:
+    """A reply in pieces. What cannot be written yet is held, up to `limit` bytes; then the client is given up."""
+
+    __slots__ = ("_held", "_held_bytes", "_sink", "content_type", "ended", "headers", "limit", "overflowed", "status")
+
+    def __init__(
+        self,
+        content_type: bytes = EVENT_STREAM,
+        headers: tuple[tuple[bytes, bytes], ...] = ((b"cache-control", b"no-cache"),),
+        limit: int = STREAM_BUFFER,
+    ) -> None:
+        self.status = 200
+        self.content_type = content_type
+        self.headers = headers
+        self.limit = limit
+        self.ended = False
+        self.overflowed = False
+        self._held: list[bytes] = []
+        self._held_bytes = 0
+        self._sink: Sink | None = None
+
+    def attach(self, sink: Sink) -> None:
+        self._sink = sink
+
+    def send(self, data: bytes) -> None:
+        """After the end, or for a client that was given up, this does nothing."""
+        if self.ended or self.overflowed or not data:
+            return
+        self._held.append(data)
+        self._held_bytes += len(data)
+        if self._sink is not None:
+            self._sink.stream_ready()
+        if self._held_bytes > self.limit:
+            self._give_up()
+
+    def end(self) -> None:
+        if not self.ended and not self.overflowed:
+            self.ended = True
+            if self._sink is not None:
+                self._sink.stream_ready()
+
+    def take(self) -> bytes:
+        """Everything held, at once."""
+        data = self._held[0] if len(self._held) == 1 else b"".join(self._held)
+        self._held.clear()
+        self._held_bytes = 0
+        return data
+
+    def _give_up(self) -> None:
+        self.overflowed = True
+        self._held.clear()
+        if self._sink is not None:
+            self._sink.stream_overflowed()
+
+
+Reply: TypeAlias = Response | Stream
+Handler: TypeAlias = Callable[[Request], Response | Pending | Stream]

@@ -1,0 +1,105 @@
+"""The gateway: HTTP on one side, messages to and from the runtime on the other. All of it in one event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Iterable
+
+from headway.config.settings import Limits
+from headway.core.units import seconds
+from headway.gateway.calls import Calls
+from headway.gateway.catalog import Catalog, CatalogModel
+from headway.gateway.embeddings import EmbeddingsApi
+from headway.gateway.errors import HeadwayError, InternalError, error_response
+from headway.gateway.exchange import Pending, Request, Response, Stream
+from headway.gateway.http import HttpServer
+from headway.gateway.router import path_of
+from headway.gateway.routes import Metrics, Routes
+from headway.wire.messages import Reply, StreamChunk, ToGateway, ToRuntime
+
+log = logging.getLogger("headway.gateway")
+
+
+DEFAULT_LIMITS = Limits()
+
+
+class Gateway:
+    """models: what is configured; their states come by `deliver`.
+
+    send: takes messages to the runtime. now: monotonic nanoseconds, the runtime's own clock.
+    request_timeout_s: the longest a request may take. tenant_header: "" = everybody is "default".
+    """
+
+    def __init__(
+        self,
+        models: Iterable[CatalogModel],
+        send: Callable[[ToRuntime], None],
+        *,
+        limits: Limits = DEFAULT_LIMITS,
+        request_timeout_s: float = 60,
+        tenant_header: str = "",
+        now: Callable[[], int] = time.monotonic_ns,
+        metrics: Metrics | None = None,
+    ) -> None:
+        self.catalog = Catalog(models)
+        self._calls = Calls(send, now, seconds(request_timeout_s), _error_response)
+        self._embeddings = EmbeddingsApi(self.catalog, self._calls, limits.max_parts)
+        tenant = tenant_header.lower().encode("latin-1")
+        started = int(time.time())
+        routes = Routes(self.catalog, self._calls, self._embeddings, tenant, limits.max_parts, metrics, started)
+        self._router = routes.router()
+        self._http = HttpServer(limits, self.handle, _refusal, now)
+
+    @property
+    def in_flight(self) -> int:
+        """Requests that the runtime has and that have no reply yet."""
+        return len(self._calls)
+
+    async def start(self, host: str, port: int) -> tuple[str, int]:
+        """Read the tokenizers, then listen; the address it is bound to (port 0 = any free one).
+
+        Raises TokenizerUnavailable, and OSError where the address can not be had.
+        """
+        await asyncio.to_thread(self._embeddings.load)
+        return await self._http.start(host, port)
+
+    async def drain(self) -> None:
+        """Stop accepting, finish what is in flight, close every connection. Waits as long as that takes."""
+        await self._http.drain()
+
+    def close(self) -> None:
+        """At once."""
+        self._http.close()
+        self._embeddings.close()
+
+    def deliver(self, message: ToGateway) -> None:
+        """A message of the runtime, in the event loop's thread."""
+        if isinstance(message, Reply):
+            self._calls.reply(message)
+        elif isinstance(message, StreamChunk):
+            self._calls.chunk(message)
+        else:
+            self.catalog.update(message)
+
+    def handle(self, request: Request) -> Response | Pending | Stream:
+        """Never raises: whatever a handler raises becomes a reply."""
+        try:
+            handler, parameters = self._router.find(request.method, request.target)
+            return handler(request, parameters)
+        except HeadwayError as error:
+            return _error_response(error, request)
+        except Exception:
+            log.exception("request %s: the handler failed", request.id)
+            return _error_response(InternalError(f"internal error, logged under {request.id}"), request)
+
+
+def _error_response(error: HeadwayError, request: Request) -> Response:
+    openai = path_of(request.target).startswith(b"/v1/")
+    return error_response(error, openai=openai, request_id=request.id)
+
+
+def _refusal(error: HeadwayError, request_id: str) -> Response:
+    """For what never became a request: no surface was asked."""
+    return error_response(error, openai=False, request_id=request_id)

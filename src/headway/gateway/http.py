@@ -1,0 +1,111 @@
+"""The HTTP server: listening, the table of connections, time limits, draining."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from email.utils import formatdate
+from secrets import token_hex
+
+from headway.config.settings import Limits
+from headway.gateway.connection import Connection
+from headway.gateway.errors import HeadwayError, TooManyConnections
+from headway.gateway.exchange import Handler, Request, Response
+
+BACKLOG = 1024
+MAX_REQUEST_ID = 128
+SWEEPS_PER_TIMEOUT = 4
+LONGEST_SWEEP_S = 0.5
+
+
+class HttpServer:
+    """handler: answers each request, never raises. on_error: the reply to what could not become a request.
+
+    clock: monotonic nanoseconds. Timeouts are kept by one sweep over all connections, not by a timer per
+    request, so they are late by up to `sweep_s`, never early.
+    """
+
+    def __init__(
+        self,
+        limits: Limits,
+        handler: Handler,
+        on_error: Callable[[HeadwayError, str], Response],
+        clock: Callable[[], int] = time.monotonic_ns,
+    ) -> None:
+        self.limits = limits
+        self.handler = handler
+        self.on_error = on_error
+        self.clock = clock
+        self.draining = False
+        self.now = 0.0
+        self.date = b""
+        shortest = min(limits.idle_timeout_s, limits.header_timeout_s, limits.body_timeout_s)
+        self.sweep_s = min(LONGEST_SWEEP_S, shortest / SWEEPS_PER_TIMEOUT)
+        self._connections: dict[Connection, None] = {}
+        self._server: asyncio.Server | None = None
+        self._sweep_timer: asyncio.TimerHandle | None = None
+        self._empty: asyncio.Event = asyncio.Event()
+        self._id_prefix = token_hex(6)
+        self._ids = 0
+
+    async def start(self, host: str, port: int) -> tuple[str, int]:
+        """The address it is bound to. Raises OSError where that can not be had."""
+        loop = asyncio.get_running_loop()
+        self._sweep()
+        self._server = await loop.create_server(lambda: Connection(self), host, port, backlog=BACKLOG)
+        address = self._server.sockets[0].getsockname()
+        return address[0], address[1]
+
+    async def drain(self) -> None:
+        """Stop accepting, finish what is in flight, close. Returns when the last connection is gone."""
+        self.draining = True
+        if self._server is not None:
+            self._server.close()
+        for connection in tuple(self._connections):
+            connection.drain()
+        if self._connections:
+            await self._empty.wait()
+
+    def close(self) -> None:
+        """At once; whoever still waits is disconnected."""
+        if self._server is not None:
+            self._server.close()
+        for connection in tuple(self._connections):
+            connection.abort()
+        if self._sweep_timer is not None:
+            self._sweep_timer.cancel()
+
+    # -- for the connections ----------------------------------------------------------------------
+
+    def opened(self, connection: Connection) -> HeadwayError | None:
+        """Why the connection can not be served, if so."""
+        self._connections[connection] = None
+        self._empty.clear()
+        count = len(self._connections)
+        if count > 2 * self.limits.max_connections:
+            connection.abort()  # so many that even saying why costs too much
+        elif count > self.limits.max_connections:
+            return TooManyConnections(f"more than {self.limits.max_connections} connections", retry_after=1_000_000_000)
+        return None
+
+    def closed(self, connection: Connection) -> None:
+        self._connections.pop(connection, None)
+        if not self._connections:
+            self._empty.set()
+
+    def request_id(self, request: Request) -> str:
+        """The client's own, if it can stand in a header and a log line; otherwise a new one."""
+        given = request.headers.get(b"x-request-id", b"")
+        if 0 < len(given) <= MAX_REQUEST_ID and all(33 <= byte <= 126 for byte in given):
+            return given.decode("ascii")
+        self._ids += 1
+        return f"{self._id_prefix}-{self._ids:x}"
+
+    def _sweep(self) -> None:
+        loop = asyncio.get_running_loop()
+        self.now = loop.time()
+        self.date = b"date: %b\r\n" % formatdate(usegmt=True).encode()
+        for connection in tuple(self._connections):
+            connection.check_time(self.now)
+        self._sweep_timer = loop.call_later(self.sweep_s, self._sweep)

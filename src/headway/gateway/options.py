@@ -1,0 +1,78 @@
+"""What a request says about itself beside its input: deadline, priority, tenant."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import msgspec
+
+from headway.gateway.errors import BadRequest
+from headway.gateway.exchange import Request
+
+CLASSES: dict[int, int] = {0: 1, 1: 0, 2: 1}
+"""The protocol's `priority` (0 = default, 1 = highest) -> class of the scheduler (0 = most urgent); >= 3 -> 2."""
+LOWEST_CLASS = 2
+MAX_TENANT = 64
+DEFAULT_TENANT = "default"
+
+
+class Options(msgspec.Struct, frozen=True):
+    """timeout: nanoseconds that the client gives it, None = as long as the server lets it."""
+
+    timeout: int | None
+    priority: int
+    tenant: str
+
+
+def read_options(request: Request, tenant_header: bytes, parameters: dict[str, Any]) -> Options:
+    """Headers and the body's `timeout` (µs) and `priority`. Of two timeouts the shorter counts; the body's
+    priority goes before the header's. Raises BadRequest."""
+    headers = request.headers
+    return Options(
+        _timeout(headers.get(b"x-request-timeout-ms"), parameters.get("timeout")),
+        _priority(headers.get(b"x-priority"), parameters.get("priority")),
+        _tenant(headers.get(tenant_header) if tenant_header else None),
+    )
+
+
+def _timeout(header: bytes | None, parameter: Any) -> int | None:
+    timeouts = []
+    if header is not None:
+        try:
+            milliseconds = float(header)
+        except ValueError:
+            milliseconds = math.nan
+        if not 0 < milliseconds < math.inf:
+            raise BadRequest(f"x-request-timeout-ms must be a number above 0, got {_shown(header)}")
+        timeouts.append(round(milliseconds * 1_000_000))
+    if parameter is not None:
+        if type(parameter) is not int or parameter < 0:
+            raise BadRequest(f"parameter 'timeout' must be whole microseconds >= 0 (0 = none), got {parameter!r}")
+        if parameter:
+            timeouts.append(parameter * 1_000)
+    return min(timeouts, default=None)
+
+
+def _priority(header: bytes | None, parameter: Any) -> int:
+    if parameter is None:
+        if header is None:
+            return CLASSES[0]
+        if not header.isdigit() or len(header) > 9:
+            raise BadRequest(f"x-priority must be an integer >= 0 (0 = default, 1 = highest), got {_shown(header)}")
+        parameter = int(header)
+    if type(parameter) is not int or parameter < 0:
+        raise BadRequest(f"parameter 'priority' must be an integer >= 0 (0 = default, 1 = highest), got {parameter!r}")
+    return CLASSES.get(parameter, LOWEST_CLASS)
+
+
+def _tenant(header: bytes | None) -> str:
+    if not header:
+        return DEFAULT_TENANT
+    if len(header) > MAX_TENANT:
+        raise BadRequest(f"the tenant's name may have {MAX_TENANT} bytes, this one has {len(header)}")
+    return header.decode("latin-1")
+
+
+def _shown(header: bytes) -> str:
+    return repr(header[:40].decode("latin-1"))

@@ -1,0 +1,175 @@
+"""From bytes to whole requests, within limits. The parser is httptools; the `on_...` methods are its callbacks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import httptools
+
+from headway.config.settings import Limits
+from headway.gateway.errors import (
+    BodyTooLarge,
+    ExpectationFailed,
+    HeadersTooLarge,
+    HeadwayError,
+    HttpVersionUnsupported,
+    MalformedHttp,
+    NotImplementedHere,
+    UnsupportedEncoding,
+    UriTooLong,
+)
+from headway.gateway.exchange import Request
+
+MAX_TARGET = 8 * 1024
+"""Bytes of path and query."""
+MAX_HEADERS = 128
+"""Header lines of one request."""
+IDLE, HEADERS, BODY = 0, 1, 2
+
+
+class Refused(Exception):
+    """What came can not be answered in the ordinary way: reply with this error, then close."""
+
+    def __init__(self, error: HeadwayError) -> None:
+        super().__init__(error.message)
+        self.error = error
+
+
+class Reader:
+    """received: gets each whole request (without id and time). mark: changes with every change of state."""
+
+    def __init__(self, limits: Limits, received: Callable[[Request], None]) -> None:
+        self.method = b""
+        self.mark = 0
+        self.wants_continue = False
+        self._received = received
+        self._max_body = int(limits.max_body_mb * (1 << 20))
+        self._max_header = limits.max_header_kb << 10
+        self._state = IDLE
+        self._parser = httptools.HttpRequestParser(self)
+        self._unparsed = 0
+        self._begin()
+
+    def _begin(self) -> None:
+        self.method = b""
+        self._target = b""
+        self._headers: dict[bytes, bytes] = {}
+        self._header_bytes = 0
+        self._header_count = 0
+        self._body: list[bytes] = []
+        self._body_bytes = 0
+
+    @property
+    def in_headers(self) -> bool:
+        return self._state == HEADERS
+
+    @property
+    def in_body(self) -> bool:
+        return self._state == BODY
+
+    @property
+    def mid_request(self) -> bool:
+        return self._state != IDLE
+
+    def feed(self, data: bytes) -> None:
+        """Raises Refused."""
+        self._unparsed += len(data)
+        try:
+            self._parser.feed_data(data)
+        except httptools.HttpParserUpgrade as upgrade:
+            self._decline_upgrade(data[upgrade.args[0] :])
+        except httptools.HttpParserCallbackError as error:
+            if error.__context__ is None:
+                raise
+            raise error.__context__ from None
+        except httptools.HttpParserError as error:
+            raise Refused(MalformedHttp(f"not a valid HTTP/1.1 request: {error}")) from None
+        if self._state == HEADERS and self._unparsed > self._max_header:
+            raise Refused(self._headers_too_large())
+
+    def _decline_upgrade(self, rest: bytes) -> None:
+        """An offer to change the protocol may be ignored (RFC 9110, 7.8): its request is answered as any other."""
+        self._parser = httptools.HttpRequestParser(self)
+        if rest and self.method != b"CONNECT":
+            self.feed(rest)
+
+    def _headers_too_large(self) -> HeadersTooLarge:
+        return HeadersTooLarge(f"the request line and headers take more than {self._max_header} bytes")
+
+    # -- callbacks, in the order in which they come -----------------------------------------------
+
+    def on_message_begin(self) -> None:
+        self._begin()
+        self._state = HEADERS
+        self.mark += 1
+        self._unparsed = 0  # at most one read is not counted here, and all of it is once it is parsed
+
+    def on_url(self, data: bytes) -> None:
+        self._target += data
+        if len(self._target) > MAX_TARGET:
+            raise Refused(UriTooLong(f"the request target takes more than {MAX_TARGET} bytes"))
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        self._header_bytes += len(name) + len(value) + 4
+        self._header_count += 1
+        if self._header_bytes + len(self._target) > self._max_header:
+            raise Refused(self._headers_too_large())
+        if self._header_count > MAX_HEADERS:
+            raise Refused(HeadersTooLarge(f"more than {MAX_HEADERS} headers"))
+        if self._state == BODY:
+            return  # trailers are read and not used
+        name = name.lower()
+        if name in self._headers:
+            if name == b"host":
+                raise Refused(MalformedHttp("two Host headers"))
+            value = self._headers[name] + b", " + value
+        self._headers[name] = value
+
+    def on_headers_complete(self) -> None:
+        self._state = BODY
+        self.mark += 1
+        self._unparsed = 0
+        self.method = self._parser.get_method()
+        version = self._parser.get_http_version()
+        headers = self._headers
+        if version != "1.1" and version != "1.0":
+            raise Refused(HttpVersionUnsupported(f"HTTP/{version} is not spoken here, HTTP/1.1 is"))
+        if version == "1.1" and b"host" not in headers:
+            raise Refused(MalformedHttp("an HTTP/1.1 request needs a Host header"))
+        length = headers.get(b"content-length")
+        if length is not None and int(length) > self._max_body:
+            raise Refused(BodyTooLarge(f"the body has {int(length)} bytes, the most is {self._max_body}"))
+        self._check_codings(version)
+        expectation = headers.get(b"expect")
+        if expectation is not None:
+            if expectation.lower() != b"100-continue":
+                raise Refused(ExpectationFailed(f"expected 'Expect: 100-continue', got {expectation!r}"))
+            self.wants_continue = version == "1.1"
+
+    def _check_codings(self, version: str) -> None:
+        transfer = self._headers.get(b"transfer-encoding")
+        if transfer is not None:
+            if version == "1.0":
+                raise Refused(MalformedHttp("Transfer-Encoding in an HTTP/1.0 request"))
+            if transfer.lower() != b"chunked":
+                raise Refused(NotImplementedHere(f"transfer coding {transfer!r} is not supported, 'chunked' is"))
+        coding = self._headers.get(b"content-encoding")
+        if coding is not None and coding.lower() != b"identity":
+            raise Refused(UnsupportedEncoding(f"content coding {coding!r} is not supported, send the body as it is"))
+
+    def on_body(self, data: bytes) -> None:
+        self._body_bytes += len(data)
+        if self._body_bytes > self._max_body:
+            raise Refused(BodyTooLarge(f"the body has more than {self._max_body} bytes"))
+        self._body.append(data)
+
+    def on_message_complete(self) -> None:
+        self._state = IDLE
+        self.mark += 1
+        self._unparsed = 0
+        self.wants_continue = False
+        request = Request(self.method, self._target, self._headers, self._parser.get_http_version())
+        request.body = self._body[0] if len(self._body) == 1 else b"".join(self._body)
+        request.keep_alive = self._parser.should_keep_alive() and self.method != b"CONNECT"
+        self._body = []
+        self._received(request)

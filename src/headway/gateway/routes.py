@@ -1,0 +1,167 @@
+"""Every path there is, and what answers it.
+
+A path without a version means the model's default version. A name that is not known is a 404 on every route;
+a known version that is not ready is a 503 with Retry-After wherever the model would be needed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+import msgspec
+
+from headway import __version__
+from headway.gateway import stream
+from headway.gateway.calls import Calls, WholeCall
+from headway.gateway.catalog import Catalog, Version
+from headway.gateway.embeddings import EmbeddingsApi
+from headway.gateway.errors import BadRequest, NotFound
+from headway.gateway.exchange import Pending, Request, Response
+from headway.gateway.oip import check, decode_body, metadata, render
+from headway.gateway.options import Options, read_options
+from headway.gateway.router import Parameters, Router
+
+EXTENSIONS = ("parameters", "schedule_policy")
+"""Those that work. schedule_policy: the request parameters `priority` and `timeout`."""
+
+Metrics: TypeAlias = Callable[[], tuple[bytes, bytes]]
+"""Content type and body of /metrics."""
+
+_encode = msgspec.json.Encoder().encode
+
+
+class Routes:
+    def __init__(
+        self,
+        catalog: Catalog,
+        calls: Calls,
+        embeddings: EmbeddingsApi,
+        tenant_header: bytes,
+        max_parts: int,
+        metrics: Metrics | None,
+        started: int,
+    ) -> None:
+        """started: Unix seconds, said to be when the models were made. metrics: None = no such page."""
+        self._catalog = catalog
+        self._calls = calls
+        self._embeddings = embeddings
+        self._tenant_header = tenant_header
+        self._max_parts = max_parts
+        self._metrics = metrics
+        self._started = started
+
+    def router(self) -> Router:
+        router = Router()
+        add = router.add
+        add("GET", "/v2", self.server_metadata)
+        add("GET", "/v2/health/live", self.live)
+        add("GET", "/v2/health/ready", self.server_ready)
+        for path in ("/v2/models/{model}", "/v2/models/{model}/versions/{version}"):
+            add("GET", path, self.model_metadata)
+            add("GET", f"{path}/ready", self.model_ready)
+            add("POST", f"{path}/infer", self.infer)
+            add("POST", f"{path}/generate", self.generate)
+            add("POST", f"{path}/generate_stream", self.generate_stream)
+        add("GET", "/v1/models", self.models)
+        add("GET", "/v1/models/{model}", self.model)
+        add("POST", "/v1/embeddings", self.embeddings)
+        add("GET", "/health", self.health)
+        add("GET", "/ready", self.ready)
+        add("GET", "/metrics", self.metrics)
+        return router
+
+    # -- Open Inference Protocol ------------------------------------------------------------------
+
+    def server_metadata(self, request: Request, at: Parameters) -> Response:
+        return _json({"name": "headway", "version": __version__, "extensions": EXTENSIONS})
+
+    def live(self, request: Request, at: Parameters) -> Response:
+        return _json({"live": True})
+
+    def server_ready(self, request: Request, at: Parameters) -> Response:
+        ready = self._catalog.ready
+        return _json({"ready": ready}, 200 if ready else 503)
+
+    def model_metadata(self, request: Request, at: Parameters) -> Response:
+        version = self._version(at)
+        versions = list(self._catalog.model(version.model).versions)
+        return _json(metadata(version, versions, version.declared()))
+
+    def model_ready(self, request: Request, at: Parameters) -> Response:
+        version = self._version(at)
+        body: dict[str, Any] = {"name": version.model, "ready": version.ready}
+        if version.ready:
+            return _json(body)
+        return _json(body | {"state": version.state, "reason": version.reason}, 503)
+
+    def infer(self, request: Request, at: Parameters) -> Pending:
+        if b"inference-header-content-length" in request.headers:
+            raise BadRequest(
+                "binary tensor data (Inference-Header-Content-Length) is not supported: send tensors as JSON"
+            )
+        version = self._version(at)
+        version.require_ready()
+        body = decode_body(request.body)
+        options = self._options(request, body.parameters or {})
+        checked = check(body, version, self._max_parts)
+        call = WholeCall(self._calls, request, lambda outputs: render(checked, version, outputs))
+        payload, checked.payload = checked.payload, []  # from here on the runtime's alone
+        return self._calls.submit(call, checked.key, checked.parts, payload, checked.size, options, checked.parameters)
+
+    def generate(self, request: Request, at: Parameters) -> Pending:
+        return stream.generate(self._calls, self._version(at), request, self._options(request, {}))
+
+    def generate_stream(self, request: Request, at: Parameters) -> Pending:
+        return stream.generate_stream(self._calls, self._version(at), request, self._options(request, {}))
+
+    # -- OpenAI -----------------------------------------------------------------------------------
+
+    def models(self, request: Request, at: Parameters) -> Response:
+        return _json({"object": "list", "data": [self._model_entry(name) for name in self._catalog.models]})
+
+    def model(self, request: Request, at: Parameters) -> Response:
+        return _json(self._model_entry(self._catalog.model(at["model"]).name))
+
+    def embeddings(self, request: Request, at: Parameters) -> Pending:
+        loop = asyncio.get_running_loop()
+        return self._embeddings.handle(request, loop, self._options(request, {}))
+
+    # -- operation --------------------------------------------------------------------------------
+
+    def health(self, request: Request, at: Parameters) -> Response:
+        """The server lives; says nothing of any model."""
+        return _json({"live": True})
+
+    def ready(self, request: Request, at: Parameters) -> Response:
+        ready = self._catalog.ready
+        models = [
+            {"model": v.model, "version": str(v.number), "ready": v.ready, "state": v.state, "reason": v.reason}
+            for v in self._catalog.all_versions()
+        ]
+        body: dict[str, Any] = {"ready": ready, "models": models}
+        if not models:
+            body["reason"] = "no models are configured"
+        return _json(body, 200 if ready else 503)
+
+    def metrics(self, request: Request, at: Parameters) -> Response:
+        if self._metrics is None:
+            raise NotFound("metrics are switched off")
+        content_type, body = self._metrics()
+        return Response(200, body, content_type)
+
+    # -- common -----------------------------------------------------------------------------------
+
+    def _version(self, at: Parameters) -> Version:
+        return self._catalog.version(at["model"], at.get("version"))
+
+    def _options(self, request: Request, parameters: dict[str, Any]) -> Options:
+        return read_options(request, self._tenant_header, parameters)
+
+    def _model_entry(self, name: str) -> dict[str, Any]:
+        return {"id": name, "object": "model", "created": self._started, "owned_by": "headway"}
+
+
+def _json(body: dict[str, Any], status: int = 200) -> Response:
+    return Response(status, _encode(body))
