@@ -23,25 +23,60 @@ from headway.core.fairness import Account
 from headway.core.policy import BatchPolicy
 from headway.core.queue import KeyQueue, TenantQueue
 from headway.core.requests import RUNNING, QueuedPart
-from headway.core.units import Instant
+from headway.core.units import Duration, Instant
 
 
 class Forming:
-    """A batch being built. filled: a cap, and not the cost, kept somebody out.
+    """A batch being built, and the rule by which it grows.
 
-    length: of the longest member.  deadline: the earliest of the members'.
+    length: of the longest member.  deadline: the earliest of the members'.  oldest: the first arrival.
+    filled: a cap, and not the cost, kept somebody out.
     """
 
-    __slots__ = ("deadline", "filled", "length", "members", "oldest", "owners", "rows")
+    __slots__ = (
+        "_cost",
+        "_now",
+        "_others",
+        "_policy",
+        "_predicted",
+        "deadline",
+        "filled",
+        "length",
+        "members",
+        "oldest",
+        "owners",
+        "rows",
+    )
 
-    def __init__(self, head: QueuedPart, owner: Account) -> None:
+    def __init__(
+        self, head: QueuedPart, owner: Account, policy: BatchPolicy, cost: CostModel, others: int, now: Instant
+    ) -> None:
+        """others: parts of the pool that wait besides the head."""
         self.members = [head]
         self.owners = [owner]
         self.rows = head.rows
         self.length = head.length
         self.deadline = head.request.deadline
         self.oldest = head.request.arrived
-        self.filled = False
+        self.filled = head.rows >= policy.max_batch_size
+        self._policy = policy
+        self._cost = cost
+        self._others = others
+        self._now = now
+        self._predicted: Duration = cost.median(head.rows, head.length)
+        head.state = RUNNING
+
+    def better(self, shorter: QueuedPart | None, longer: QueuedPart | None) -> QueuedPart | None:
+        """Of the two neighbours the one that gains more, if it gains and fits."""
+        best = None
+        best_gain = 0
+        for part in (shorter, longer):
+            if part is None:
+                continue
+            gain = self._gain(part)
+            if gain > best_gain and self._fits(part):
+                best, best_gain = part, gain
+        return best
 
     def add(self, part: QueuedPart, owner: Account) -> None:
         self.members.append(part)
@@ -54,70 +89,39 @@ class Forming:
             self.deadline = request.deadline
         if request.arrived < self.oldest:
             self.oldest = request.arrived
-
-
-class Joiner:
-    """The join rule for one batch. waiting: parts of the pool that wait, the head not among them."""
-
-    __slots__ = ("_added", "_batch", "_cost", "_cost_now", "_now", "_policy", "_waiting")
-
-    def __init__(self, batch: Forming, policy: BatchPolicy, cost: CostModel, waiting: int, now: Instant) -> None:
-        self._batch = batch
-        self._policy = policy
-        self._cost = cost
-        self._waiting = waiting
-        self._now = now
-        self._cost_now = cost.median(batch.rows, batch.length)
-        self._added = 0
-
-    def best(self, queue: TenantQueue) -> QueuedPart | None:
-        """The neighbour that gains most, of those that fit and gain at all."""
-        length = self._batch.length
-        shorter = queue.by_length.shorter(length)
-        longer = queue.by_length.longer(length)
-        best: QueuedPart | None = None
-        best_gain = 0
-        for part in (shorter, longer):
-            if part is None:
-                continue
-            gain = self._gain(part)
-            if gain > best_gain:
-                rows, length = self._batch.rows + part.rows, max(self._batch.length, part.length)
-                if self._capped(rows, length):
-                    self._batch.filled = True
-                elif not self._makes_late(part, rows, length):
-                    best, best_gain = part, gain
-        return best
-
-    def take(self, part: QueuedPart, owner: Account) -> None:
-        batch = self._batch
-        batch.add(part, owner)
-        self._cost_now = self._cost.median(batch.rows, batch.length)
-        self._waiting -= 1
+        self._predicted = self._cost.median(self.rows, self.length)
+        self._others -= 1
+        part.state = RUNNING
 
     def _gain(self, part: QueuedPart) -> int:
+        """What joining takes off everybody's waiting, in nanoseconds."""
         if self._policy.hold:
-            return 1 if part.length <= self._batch.length else 2  # both neighbours, in a fixed order
-        batch = self._batch
+            return 1
         cost = self._cost
-        added = cost.median(batch.rows + part.rows, max(batch.length, part.length)) - self._cost_now
+        length = part.length if part.length > self.length else self.length
+        added = cost.median(self.rows + part.rows, length) - self._predicted
         saved = cost.median(part.rows, part.length) - added
-        return saved * self._waiting - added * len(batch.members)
+        return saved * self._others - added * len(self.members)
 
-    def _capped(self, rows: int, length: int) -> bool:
+    def _fits(self, part: QueuedPart) -> bool:
         policy = self._policy
-        if rows > policy.max_batch_size or 0 < policy.max_batch_tokens < rows * length:
-            return True
-        return 0 < policy.max_batch_time < self._cost.upper(rows, length)
-
-    def _makes_late(self, part: QueuedPart, rows: int, length: int) -> bool:
-        """Whether somebody would miss a deadline by it. Who is late anyway is no reason against joining."""
-        batch, margin = self._batch, self._policy.deadline_margin
-        finish = self._now + self._cost.upper(rows, length) + margin
-        if finish <= min(batch.deadline, part.request.deadline):
+        rows = self.rows + part.rows
+        length = part.length if part.length > self.length else self.length
+        run_time = self._cost.upper(rows, length)
+        if (
+            rows > policy.max_batch_size
+            or 0 < policy.max_batch_tokens < rows * length
+            or 0 < policy.max_batch_time < run_time
+        ):
+            self.filled = True
             return False
-        alone = self._now + self._cost.upper(batch.rows, batch.length) + margin
-        return alone <= batch.deadline
+        finish = self._now + run_time + policy.deadline_margin
+        return (finish <= self.deadline and finish <= part.request.deadline) or self._is_late()
+
+    def _is_late(self) -> bool:
+        """Somebody will be late anyway: that is no reason against company."""
+        alone = self._cost.upper(self.rows, self.length)
+        return self._now + alone + self._policy.deadline_margin > self.deadline
 
 
 def fits_alone(rows: int, length: int, policy: BatchPolicy) -> bool:
@@ -136,62 +140,62 @@ def form_batch(
     """
     head = head_queue.urgent.first()
     assert head is not None
-    owner = head_queue.account
-    batch = Forming(head, owner)
-    _leave(queue, head, owner)
-    if batch.rows >= policy.max_batch_size:
-        batch.filled = True
-    elif len(queue.tenants) == 1 and head_queue.count:
-        _join_from_one(batch, Joiner(batch, policy, cost, waiting - 1, now), queue, head_queue)
-    elif queue.tenants:
-        _join_in_turn(batch, Joiner(batch, policy, cost, waiting - 1, now), queue, head_queue, cost)
+    batch = Forming(head, head_queue.account, policy, cost, waiting - 1, now)
+    if len(queue.tenants) == 1:
+        if not batch.filled and queue.count > 1:
+            _join_neighbours(batch, head_queue)
+        queue.left_together(batch.members, head_queue)
+        return batch
+    queue.left(head, head_queue.account)
+    if not batch.filled:
+        _join_in_turn(batch, queue, head_queue, cost)
     return batch
 
 
-def _leave(queue: KeyQueue, part: QueuedPart, owner: Account) -> None:
-    part.state = RUNNING
-    queue.left(part, owner)
+def _join_neighbours(batch: Forming, tenant: TenantQueue) -> None:
+    """All from one tenant: nothing but length and cost decides."""
+    index, owner = tenant.by_length, tenant.account
+    shorter, longer = index.shorter(batch.length), index.longer(batch.length)
+    while (part := batch.better(shorter, longer)) is not None:
+        batch.add(part, owner)
+        if part is longer:
+            longer = index.longer(part.length)
+            shorter = index.shorter(part.length)  # its own bucket may hold more
+        else:
+            shorter = index.shorter(part.length)
 
 
-def _join_from_one(batch: Forming, joiner: Joiner, queue: KeyQueue, tenant: TenantQueue) -> None:
-    owner = tenant.account
-    while tenant.count:
-        part = joiner.best(tenant)
-        if part is None:
-            return
-        joiner.take(part, owner)
-        _leave(queue, part, owner)
-
-
-def _join_in_turn(batch: Forming, joiner: Joiner, queue: KeyQueue, head_queue: TenantQueue, cost: CostModel) -> None:
-    """Members in the order of tentative counters. Tenants leave the key's agenda as they are reached."""
+def _join_in_turn(batch: Forming, queue: KeyQueue, head_queue: TenantQueue, cost: CostModel) -> None:
+    """Members in the order of tentative counters. Tenants leave the key's agenda while they are considered."""
     tentative: list[tuple[int, int, TenantQueue]] = []
     reached: list[TenantQueue] = []
+
+    def consider(tenant: TenantQueue, counter: int) -> None:
+        queue.turns.remove(tenant)
+        reached.append(tenant)
+        heappush(tentative, (counter, len(reached), tenant))
+
+    def share(part: QueuedPart, tenant: TenantQueue) -> int:
+        return int(cost.median(part.rows, part.length) / tenant.account.weight)
+
     if head_queue.count:
-        head = batch.members[0]
-        alone = int(cost.median(head.rows, head.length) / head_queue.account.weight)
-        queue.turns.remove(head_queue)
-        reached.append(head_queue)
-        tentative.append((head_queue.account.counter + alone, 0, head_queue))
+        consider(head_queue, head_queue.account.counter + share(batch.members[0], head_queue))
     while True:
         following = queue.turns.first()
         if following is not None and (not tentative or following.account.counter <= tentative[0][0]):
-            queue.turns.remove(following)
-            heappush(tentative, (following.account.counter, len(reached) + 1, following))
-            reached.append(following)
+            consider(following, following.account.counter)
             continue
         if not tentative:
             break
         counter, order, tenant = tentative[0]
-        part = joiner.best(tenant)
+        index = tenant.by_length
+        part = batch.better(index.shorter(batch.length), index.longer(batch.length))
         if part is None:
             break
-        account = tenant.account
-        joiner.take(part, account)
-        _leave(queue, part, account)
+        batch.add(part, tenant.account)
+        queue.left(part, tenant.account)
         if tenant.count:
-            alone = cost.median(part.rows, part.length)
-            heapreplace(tentative, (counter + int(alone / account.weight), order, tenant))
+            heapreplace(tentative, (counter + share(part, tenant), order, tenant))
         else:
             heappop(tentative)
     for tenant in reached:

@@ -49,10 +49,10 @@ class CostModel:
         return int(self.scale * (self.a + rows * (self.b + self.c * length)))
 
     def lower(self, rows: int, length: int) -> Duration:
-        return int(self.lower_ratio * self.median(rows, length))
+        return int(self.lower_ratio * self.scale * (self.a + rows * (self.b + self.c * length)))
 
     def upper(self, rows: int, length: int) -> Duration:
-        return int(self.upper_ratio * self.median(rows, length))
+        return int(self.upper_ratio * self.scale * (self.a + rows * (self.b + self.c * length)))
 
     def seed(self, measurements: Sequence[Measurement]) -> None:
         """From a warm-up grid: the shape, and the spread around it."""

@@ -49,10 +49,8 @@ def _dispatch(state: State, pool: Pool, worker: Worker, queue: KeyQueue, tenant:
     worker.batches[number] = RunningBatch(
         number, queue.key, batch.members, batch.rows, batch.length, now, predicted, charges
     )
-    refs = []
-    for part in batch.members:
-        pool.taken(part)
-        refs.append(PartRef(part.request.id, part.index))
+    pool.taken(batch.members)
+    refs = [PartRef(part.request.id, part.index) for part in batch.members]
     reason = _reason(state, pool, batch, now)
     state.effects.append(DispatchBatch(worker.id, number, queue.key, tuple(refs), reason))
     pool.refresh(worker)
@@ -81,7 +79,7 @@ def _admit(state: State, pool: Pool, worker: Worker, queue: KeyQueue, tenant: Te
     pool.fair.served(account)
     head.state = RUNNING
     queue.left(head, account)
-    pool.taken(head)
+    pool.taken((head,))
     request.attempt += 1
     worker.sequences[request.id] = RunningSequence(head, request.attempt, account)
     state.effects.append(AdmitSequence(worker.id, request.id, request.attempt, queue.key))
@@ -95,6 +93,7 @@ def _after(state: State, pool: Pool, queue: KeyQueue, now: Instant) -> None:
 
 
 def _refuse_all(state: State, pool: Pool) -> None:
-    waiting = [part.request for queue in pool.keys.values() for part in queue.waiting()]
-    for request in dict.fromkeys(waiting):
+    waiting = [part for queue in pool.keys.values() for part in queue.waiting()]
+    waiting.sort(key=lambda part: part.seq)
+    for request in dict.fromkeys(part.request for part in waiting):
         state.resolve(request, Outcome.NO_WORKER, f"nothing runs {pool.version}, and nothing is starting")

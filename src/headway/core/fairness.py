@@ -122,7 +122,7 @@ def split(
     cost where batching paid.
     """
     first = owners[0]
-    if all(owner is first for owner in owners):
+    if owners.count(first) == len(owners):
         return [(first, first.charge(predicted))]
     solo = [cost.median(part.rows, part.length) for part in members]
     total = max(1, sum(solo))

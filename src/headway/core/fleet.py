@@ -39,6 +39,7 @@ def version_configured(state: State, event: VersionConfigured, now: Instant) -> 
         pool.pressure, pool.draining = state.pressure, state.draining
         state.pools[event.version] = pool
         return
+    pool.draining = state.draining  # a version that was drained may be served again
     for queue in pool.reconfigure(event.policy):
         state.timers.arm(pool, queue, now)
     state.touch(pool)

@@ -68,12 +68,13 @@ class Agenda(Generic[R]):
     have become smaller (or not None), `update` must be called.
     """
 
-    __slots__ = ("_heap", "_priority", "_size")
+    __slots__ = ("_heap", "_priority", "_pushes", "_size")
 
     def __init__(self, priority: Callable[[R], tuple[Any, ...] | None]) -> None:
         self._priority = priority
-        self._heap: list[tuple[tuple[Any, ...], R]] = []
+        self._heap: list[tuple[tuple[Any, ...], int, R]] = []
         self._size = 0
+        self._pushes = 0  # an item may be in the heap twice with equal tuples, one of them dead
 
     def update(self, item: R) -> None:
         entry = self._priority(item)
@@ -87,15 +88,16 @@ class Agenda(Generic[R]):
         elif item.entry == entry:
             return
         item.entry = entry
-        heappush(self._heap, (entry, item))
+        self._pushes += 1
+        heappush(self._heap, (entry, self._pushes, item))
         if len(self._heap) > 2 * self._size + SLACK:
-            self._heap = [pair for pair in self._heap if pair[1].entry is pair[0]]
+            self._heap = [slot for slot in self._heap if slot[2].entry is slot[0]]
             heapify(self._heap)
 
     def first(self) -> R | None:
         heap = self._heap
         while heap:
-            entry, item = heap[0]
+            entry, _, item = heap[0]
             if item.entry is not entry:
                 heappop(heap)
                 continue
@@ -107,7 +109,8 @@ class Agenda(Generic[R]):
                 self._size -= 1
                 heappop(heap)
             else:
-                heapreplace(heap, (actual, item))
+                self._pushes += 1
+                heapreplace(heap, (actual, self._pushes, item))
         return None
 
     def remove(self, item: R) -> None:
@@ -118,4 +121,4 @@ class Agenda(Generic[R]):
 
     def items(self) -> Iterator[R]:
         """Whatever is in it, in no particular order (for checks)."""
-        return (item for entry, item in self._heap if item.entry is entry)
+        return (item for entry, _, item in self._heap if item.entry is entry)

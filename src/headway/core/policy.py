@@ -20,11 +20,11 @@ class Style(Enum):
 
 @record
 class BatchPolicy:
-    """Rules for one model version. A limit of 0 means 'none'.
+    """Rules for one model version.
 
-    max_batch_size: rows in one batch.
-    max_batch_tokens: padded tokens in one batch (rows x longest length).
-    max_batch_time: predicted run time of one batch (upper quantile).
+    max_batch_size: rows in one batch, at least 1.
+    max_batch_tokens: padded tokens in one batch (rows x longest length); 0 = no cap.
+    max_batch_time: predicted run time of one batch (upper quantile); 0 = no cap.
     max_queue_delay: the longest a part waits for company while a worker is free (a ceiling).
     hold: makes max_queue_delay a floor too: a part batch waits for it even beside an idle worker.
     deadline_margin: taken off every latest safe start, for what the cost model does not see.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from headway.core.cost import CostModel
@@ -71,8 +72,11 @@ class Pool:
 
     def push(self, part: QueuedPart) -> KeyQueue:
         """It waits from now on."""
+        return self.put_back(part, self.fair.open(part.request.tenant))
+
+    def put_back(self, part: QueuedPart, account: Account) -> KeyQueue:
+        """It waits again (after a restore): nobody returns from idleness by that."""
         request = part.request
-        account = self.fair.open(request.tenant)
         account.active += 1
         if request.waiting == 0:
             self.queued += 1
@@ -92,21 +96,22 @@ class Pool:
             self.agenda.update(queue)
         return queue
 
-    def taken(self, part: QueuedPart) -> None:
-        """It no longer waits; its key's queue knows already."""
-        request = part.request
-        request.waiting -= 1
-        if request.waiting == 0:
-            self.queued -= 1
-        self.waiting -= 1
-        self.rows -= part.rows
+    def taken(self, parts: Sequence[QueuedPart]) -> None:
+        """They no longer wait; their key's queue knows already."""
+        for part in parts:
+            request = part.request
+            request.waiting -= 1
+            if request.waiting == 0:
+                self.queued -= 1
+            self.rows -= part.rows
+        self.waiting -= len(parts)
 
     def give_up(self, part: QueuedPart) -> KeyQueue:
         """A waiting part leaves without having run. Its state says so already."""
         queue = self.keys[part.request.key]
         account = self.fair.accounts[part.request.tenant]
         queue.left(part, account)
-        self.taken(part)
+        self.taken((part,))
         self.settled(account)
         self.tidy(queue)
         return queue
@@ -127,6 +132,8 @@ class Pool:
         """Other rules: every waiting part is put back by them. Returns the queues."""
         parts = sorted((part for queue in self.keys.values() for part in queue.waiting()), key=lambda part: part.seq)
         self.policy = policy
+        for queue in self.keys.values():
+            queue.timer = NEVER  # a timer of a queue that is no more
         self.keys = {}
         self.agenda = Agenda(self._priority)
         for account in self.fair.accounts.values():
@@ -201,4 +208,7 @@ class Pool:
     @property
     def has_worker(self) -> bool:
         """Somebody runs this version, or is about to."""
-        return any(w.state in (WorkerState.STARTING, WorkerState.READY) for w in self.workers.values())
+        for worker in self.workers.values():
+            if worker.state is WorkerState.READY or worker.state is WorkerState.STARTING:
+                return True
+        return False

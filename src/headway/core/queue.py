@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from typing import Any
 
 from headway.core.fairness import Account
@@ -92,12 +93,17 @@ class KeyQueue:
 
     def left(self, part: QueuedPart, account: Account) -> None:
         """It no longer waits (its state says so already)."""
-        tenant = self.tenants[account.tenant]
-        self.count -= 1
-        self.rows -= part.rows
-        self.tokens -= part.rows * part.length
-        tenant.count -= 1
+        self.left_together((part,), self.tenants[account.tenant])
+
+    def left_together(self, parts: Sequence[QueuedPart], tenant: TenantQueue) -> None:
+        """Parts of one tenant no longer wait (their states say so already)."""
+        for part in parts:
+            self.rows -= part.rows
+            self.tokens -= part.rows * part.length
+        self.count -= len(parts)
+        tenant.count -= len(parts)
         if tenant.count == 0:
+            account = tenant.account
             self.turns.update(tenant)
             del self.tenants[account.tenant]
             del account.queues[self.number]

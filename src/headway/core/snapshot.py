@@ -183,5 +183,5 @@ def _requeue(state: State, parts: list[QueuedPart]) -> None:
     waiting = [part for part in parts if part.state is PartState.WAITING]
     for part in sorted(waiting, key=lambda part: part.seq):
         pool = part.request.pool
-        queue = pool.push(part)
+        queue = pool.put_back(part, pool.fair.accounts[part.request.tenant])
         state.timers.arm(pool, queue, state.now)

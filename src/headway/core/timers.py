@@ -45,22 +45,24 @@ class Deadlines:
 class QueueTimers:
     """At most one timer per queue: the earliest moment at which it may have a reason to let go."""
 
-    __slots__ = ("_heap",)
+    __slots__ = ("_heap", "_pushes")
 
     def __init__(self) -> None:
-        self._heap: list[tuple[Instant, int, int, Pool, KeyQueue]] = []
+        self._heap: list[tuple[Instant, int, Pool, KeyQueue]] = []
+        self._pushes = 0
 
     def arm(self, pool: Pool, queue: KeyQueue, now: Instant) -> None:
         """A queue that is due already needs none: it waits for a worker, not for a time."""
         at = pool.wake_at(queue)
         if now < at < queue.timer:
             queue.timer = at
-            heappush(self._heap, (at, pool.number, queue.number, pool, queue))
+            self._pushes += 1
+            heappush(self._heap, (at, self._pushes, pool, queue))
 
     def first(self) -> Instant:
         """NEVER when there is none."""
         heap = self._heap
-        while heap and heap[0][4].timer != heap[0][0]:
+        while heap and heap[0][3].timer != heap[0][0]:
             heappop(heap)  # it was armed anew, for an earlier time
         return heap[0][0] if heap else NEVER
 
@@ -68,6 +70,6 @@ class QueueTimers:
         """The next queue whose time has come."""
         if self.first() > now:
             return None
-        _, _, _, pool, queue = heappop(self._heap)
+        _, _, pool, queue = heappop(self._heap)
         queue.timer = NEVER
         return pool, queue
