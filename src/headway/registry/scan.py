@@ -98,9 +98,13 @@ def wrong_files(folder: Path, files: list[str], executor: str) -> str | None:
 
 
 def missing_tokenizer(folder: Path, settings: ModelSettings) -> list[Problem]:
-    if settings.embeddings is None or (folder / settings.embeddings.tokenizer).is_file():
+    """It lies beside the version, or in the model's folder for all of them."""
+    if settings.embeddings is None:
         return []
-    text = f"expected the tokenizer {settings.embeddings.tokenizer!r} here, as embeddings.tokenizer says"
+    name = settings.embeddings.tokenizer
+    if (folder / name).is_file() or (folder.parent / name).is_file():
+        return []
+    text = f"expected the tokenizer {name!r} here or in {folder.parent.name}/, as embeddings.tokenizer says"
     return [Problem(str(folder), "", text)]
 
 

@@ -1,0 +1,91 @@
+"""What `headway serve` prints when it is ready: the address, and requests to paste."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+
+import msgspec
+
+from headway.registry.spec import VersionSpec, default_versions
+from headway.wire.messages import InputMeta, VersionStatus
+
+MAX_ELEMENTS = 64
+"""Inputs with more elements than this make no request that one would paste."""
+
+ANY_SIZE = 4
+"""What stands in for a dimension of any size."""
+
+EXAMPLES = {"BYTES": "text", "BOOL": True}
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """A version that is configured, and the last that was heard of it."""
+
+    spec: VersionSpec
+    status: VersionStatus
+
+
+def lines(address: str, answers: Sequence[Answer]) -> Iterator[str]:
+    """address: http://HOST:PORT as a client on this machine would say it."""
+    yield f"headway is serving on {address}"
+    for answer in answers:
+        name = answer.spec.name
+        if answer.status.state != "ready":
+            yield f"  {name} is not ready ({answer.status.state}): {answer.status.reason or 'no reason given'}"
+        else:
+            yield f"  {name} is ready"
+    yield "Try:"
+    for example in examples([answer for answer in answers if answer.status.state == "ready"]):
+        yield f"  curl {example.format(address=address)}"
+    yield f"  curl {address}/metrics"
+
+
+def examples(ready: Sequence[Answer]) -> Iterator[str]:
+    """One request for each kind of model there is; `{address}` is left to fill in."""
+    defaults = default_versions(answer.spec for answer in ready)
+    served = [answer for answer in ready if defaults[answer.spec.model] == answer.spec.version]
+    for answer in first(answer for answer in served if answer.spec.settings.embeddings):
+        body = {"model": answer.spec.model, "input": "A vehicle leaves when it is full."}
+        yield paste("/v1/embeddings", body)
+    for answer in first(answer for answer in served if answer.status.meta and answer.status.meta.streaming):
+        yield "-N " + paste(f"/v2/models/{answer.spec.model}/generate_stream", {"text_input": "one two three"})
+    for answer in first(answer for answer in served if infer_body(answer)):
+        yield paste(f"/v2/models/{answer.spec.model}/infer", infer_body(answer))
+
+
+def infer_body(answer: Answer) -> dict[str, object] | None:
+    """A request with one row, where the model's inputs are small enough to paste."""
+    meta = answer.status.meta
+    if meta is None or meta.streaming:
+        return None
+    inputs = [example_input(entry) for entry in meta.inputs if not entry.optional]
+    return {"inputs": inputs} if inputs and None not in inputs else None
+
+
+def example_input(entry: InputMeta) -> dict[str, object] | None:
+    shape = [1, *(ANY_SIZE if size < 0 else size for size in entry.shape[1:])]
+    count = 1
+    for size in shape:
+        count *= size
+    if count > MAX_ELEMENTS:
+        return None
+    data = [EXAMPLES.get(entry.datatype, 1)] * count
+    return {"name": entry.name, "datatype": entry.datatype, "shape": shape, "data": data}
+
+
+def paste(path: str, body: object) -> str:
+    text = json.dumps(body).replace("{", "{{").replace("}", "}}")
+    return f"{{address}}{path} -H 'content-type: application/json' -d '{text}'"
+
+
+def first(found: Iterable[Answer]) -> Iterator[Answer]:
+    for answer in found:
+        yield answer
+        return
+
+
+def client_address(host: str, port: int) -> str:
+    """Where a client on this machine reaches a server that is bound to this host."""
+    reachable = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
+    return f"http://[{reachable}]:{port}" if ":" in reachable else f"http://{reachable}:{port}"

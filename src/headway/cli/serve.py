@@ -1,0 +1,58 @@
+"""`headway serve`."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import resource
+from pathlib import Path
+
+import click
+import uvloop
+
+from headway.cli.common import models_option, read_all, with_server
+from headway.telemetry import logs
+
+log = logging.getLogger("headway.cli")
+
+SPARE_DESCRIPTORS = 256
+"""For workers' channels, recordings and the like, beside one for each connection."""
+
+
+@click.command()
+@click.argument("config", type=click.Path(path_type=Path), required=False)
+@models_option
+@click.option("--host", default=None, help="Address to listen on, instead of the configuration's.")
+@click.option("--port", type=click.IntRange(0, 65535), default=None, help="0 = any free one; it is printed.")
+@click.option(
+    "--log-level", type=click.Choice(["debug", "info", "warning", "error"]), default="info", show_default=True
+)
+@click.option("--log-style", type=click.Choice(["text", "json"]), default="text", show_default=True)
+def serve(
+    config: Path | None, models: Path | None, host: str | None, port: int | None, log_level: str, log_style: str
+) -> None:
+    """Serve the models that CONFIG names (./headway.toml if not named; defaults if there is none).
+
+    SIGTERM and Ctrl-C drain: what is in flight is finished within server.shutdown_grace_s, and the exit
+    code is 0. A second one leaves at once.
+    """
+    from headway.cli.server import serve_until_signal
+
+    read, specs = read_all(config, models)
+    named = {"host": host, "port": port}
+    read = with_server(read, **{name: value for name, value in named.items() if value is not None})
+    logs.set_up("json" if log_style == "json" else "text", log_level)
+    allow_descriptors(read.settings.limits.max_connections)
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(serve_until_signal(read, specs))
+
+
+def allow_descriptors(connections: int) -> None:
+    """Raises this process's own limit on open files as far as the system lets it."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = connections + SPARE_DESCRIPTORS
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        allowed = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, hard))
+        if allowed < wanted:
+            log.warning("the system allows %d open files; limits.max_connections = %d needs more", allowed, connections)

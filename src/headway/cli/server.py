@@ -1,0 +1,168 @@
+"""The composition root: settings and versions in, a running server out."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+import os
+import signal
+import time
+from collections.abc import Sequence
+
+import msgspec
+
+from headway.cli import announce
+from headway.config.errors import ConfigError, Problem
+from headway.config.load import Config
+from headway.config.settings import Settings
+from headway.core.scheduler import Scheduler
+from headway.gateway.catalog import CatalogModel, CatalogVersion
+from headway.gateway.gateway import Gateway
+from headway.gateway.tokenizing import TokenizerUnavailable
+from headway.registry.spec import VersionSpec, default_versions
+from headway.runtime.runtime import Runtime
+from headway.telemetry.counters import Counters
+from headway.telemetry.lag import LagProbe
+from headway.telemetry.metrics import Metrics
+from headway.wire.messages import ToGateway, VersionStatus
+
+log = logging.getLogger("headway.cli")
+
+FLUSH_AFTER_S = 0.5
+"""At a drain, what the gateway has read gets this long to reach the core before the core turns new
+requests away; from then on nothing waits for company any more."""
+
+
+class Server:
+    """Runtime, gateway and telemetry, joined. Lives in one event loop."""
+
+    def __init__(self, config: Config, specs: Sequence[VersionSpec]) -> None:
+        self._settings = with_absolute_paths(config)
+        self._specs = specs
+        self._heard: dict[tuple[str, int], VersionStatus] = {}
+        self._settled = asyncio.Event()
+        counters = Counters(self._settings.tenants)
+        core = Scheduler()
+        self._runtime = Runtime(self._settings, specs, self._deliver, counters, core=core)
+        self._lag = LagProbe()
+        self._metrics = Metrics(counters, core.views, self._lag.lags)
+        self._gateway = Gateway(
+            catalog(specs),
+            self._runtime.send,
+            limits=self._settings.limits,
+            request_timeout_s=self._settings.server.request_timeout_s,
+            tenant_header=self._settings.tenant_header,
+            metrics=self._render_metrics,
+        )
+
+    async def start(self) -> str:
+        """Listens, then starts the workers; the address. Raises ConfigError where the address cannot be had.
+
+        Requests are answered from here on: with 503 and Retry-After for a version that is still loading.
+        """
+        server = self._settings.server
+        try:
+            host, port = await self._gateway.start(server.host, server.port)
+        except TokenizerUnavailable as error:
+            raise ConfigError([Problem("", "", str(error))]) from error
+        except OSError as error:
+            raise ConfigError([unreachable(server.host, server.port, error)]) from error
+        self._lag.start()
+        await self._runtime.start()
+        return announce.client_address(host, port)
+
+    async def settled(self) -> list[announce.Answer]:
+        """Waits until every version is ready, or has failed at least once (it is tried again)."""
+        await self._settled.wait()
+        return [announce.Answer(spec, self._heard[spec.model, spec.version]) for spec in self._specs]
+
+    async def drain(self, grace_s: float) -> bool:
+        """Accepts nothing new and finishes what is in flight. False: something was left when the grace was over."""
+        ends = time.monotonic() + grace_s
+        finishing = asyncio.ensure_future(self._gateway.drain())
+        await asyncio.wait({finishing}, timeout=min(FLUSH_AFTER_S, grace_s))
+        finished = await self._runtime.drain(max(0.0, ends - time.monotonic()))
+        await asyncio.wait({finishing}, timeout=max(0.0, ends - time.monotonic()))
+        if finishing.done():
+            await finishing
+            return finished
+        finishing.cancel()
+        return False
+
+    async def close(self) -> None:
+        """Stops everything. Whatever is still open is answered, then disconnected."""
+        self._lag.stop()
+        await self._runtime.close()
+        await asyncio.sleep(0)  # the last replies reach their sockets
+        self._gateway.close()
+
+    def _deliver(self, message: ToGateway) -> None:
+        self._gateway.deliver(message)
+        if isinstance(message, VersionStatus):
+            self._heard[message.model, message.version] = message
+            settled = [status for status in self._heard.values() if status.state == "ready" or status.reason]
+            if len(settled) == len(self._specs):
+                self._settled.set()
+
+    def _render_metrics(self) -> tuple[bytes, bytes]:
+        page, content_type = self._metrics.render()
+        return content_type.encode(), page
+
+
+def catalog(specs: Sequence[VersionSpec]) -> list[CatalogModel]:
+    defaults = default_versions(specs)
+    models = []
+    for name, default in defaults.items():
+        mine = [spec for spec in specs if spec.model == name]
+        versions = tuple(CatalogVersion(spec.version, spec.path) for spec in mine)
+        models.append(CatalogModel(name, versions, mine[0].settings, default))
+    return models
+
+
+def with_absolute_paths(config: Config) -> Settings:
+    """Paths in the file count from the file's folder; from here on it does not matter where one stands."""
+    recorder = config.settings.recorder
+    if not recorder.directory:
+        return config.settings
+    absolute = msgspec.structs.replace(recorder, directory=str(config.resolve(recorder.directory)))
+    return msgspec.structs.replace(config.settings, recorder=absolute)
+
+
+def unreachable(host: str, port: int, error: OSError) -> Problem:
+    if error.errno == errno.EADDRINUSE:
+        what = f"port {port} on {host} is in use; name another with --port, or --port 0 for any free one"
+    else:
+        what = f"cannot listen on {host} port {port}: {error.strerror or error}"
+    return Problem("", "server", what)
+
+
+async def serve_until_signal(config: Config, specs: Sequence[VersionSpec]) -> None:
+    """Serves until SIGTERM or SIGINT, then drains. A second signal leaves at once."""
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, on_signal, stop, number)
+    server = Server(config, specs)
+    try:
+        address = await server.start()
+        print(f"listening on {address}, loading {len(specs)} model version(s) ...", flush=True)
+        announcing = asyncio.create_task(announce_when_settled(server, address))
+        await stop.wait()
+        announcing.cancel()
+        grace = config.settings.server.shutdown_grace_s
+        log.info("stopping: nothing new is accepted, what is in flight has %g s to finish", grace)
+        finished = await server.drain(grace)
+        log.info("stopped" if finished else "stopped; not all requests could finish")
+    finally:
+        await server.close()
+
+
+async def announce_when_settled(server: Server, address: str) -> None:
+    print("\n".join(announce.lines(address, await server.settled())), flush=True)
+
+
+def on_signal(stop: asyncio.Event, number: signal.Signals) -> None:
+    if stop.is_set():
+        os._exit(128 + number)  # the workers die with this process
+    stop.set()
