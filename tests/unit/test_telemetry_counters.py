@@ -156,7 +156,7 @@ def test_a_stream_counts_its_results_and_the_device_time_they_took():
     c.handled(0, [arrival(1)], [])
     c.handled(1, [TokensEmitted(9, 1, 1, 0, 3, 2 * MS)], [DeliverTokens(1, 1, 0, 3)])
     m = Metrics(c)
-    assert value(m, "headway_tokens_delivered_total", **labels, tenant="other") == 3
+    assert value(m, "headway_tokens_delivered_total", **labels, tenant="default") == 3
     assert value(m, "headway_worker_busy_seconds_total", **labels) == 0.002
 
 

@@ -23,6 +23,8 @@ from headway.telemetry.histogram import ROW_BOUNDS, Histogram
 from headway.telemetry.phases import Phases
 
 OTHER = "other"
+DEFAULT = "default"
+"""The tenant of whoever names none."""
 UNKNOWN_VERSION = VersionId(OTHER, 0)
 GONE = ("stopped", "lost")
 
@@ -59,12 +61,12 @@ class VersionCounts:
 class Counters:
     """Implements headway.runtime.observer.Observer.
 
-    tenants: those that have labels of their own.
+    tenants: those that have labels of their own, besides the default one.
     open: requests without an outcome, and where they are counted.
     """
 
     def __init__(self, tenants: Iterable[str] = ()) -> None:
-        self._tenants = tuple(dict.fromkeys([*tenants, OTHER]))
+        self._tenants = tuple(dict.fromkeys([*tenants, DEFAULT, OTHER]))
         self.versions: dict[tuple[str, int], VersionCounts] = {}
         self.open: dict[RequestId, RequestCounts] = {}
         self.workers: dict[WorkerId, tuple[VersionId, str]] = {}
