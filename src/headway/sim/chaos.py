@@ -22,29 +22,18 @@ from headway.sim.fleet import Fleet
 from headway.sim.plans import WorldPlan, random_policy
 
 
-class Chaos:
-    """Random outside events, until `stop`."""
+class Disturbances:
+    """Workers die and are drained at random, until `over()`."""
 
-    def __init__(self, driver: Driver, fleet: Fleet, rng: Random, plan: WorldPlan) -> None:
+    def __init__(self, driver: Driver, fleet: Fleet, rng: Random, over: Callable[[], bool]) -> None:
         self._driver = driver
         self._fleet = fleet
         self._rng = rng
-        self._plan = plan
-        self._stopped = False
-        self._memory_high = False
-        self._server_drains = False
-        self._drained: dict[VersionId, None] = {}
+        self._over = over
 
     def start(self) -> None:
-        self._keep_doing(self._lose_one, self._plan.faults.time_to_loss)
-        self._keep_doing(self._drain_one, self._plan.faults.time_to_drain)
-        self._keep_doing(self._administer, self._plan.admin_every)
-
-    def stop(self) -> None:
-        self._stopped = True
-
-    def is_draining(self, version: VersionId) -> bool:
-        return self._server_drains or version in self._drained
+        self._keep_doing(self._lose_one, self._fleet.faults.time_to_loss)
+        self._keep_doing(self._drain_one, self._fleet.faults.time_to_drain)
 
     def _keep_doing(self, action: Callable[[], None], mean: Duration) -> None:
         """At exponential intervals on the grid; a mean of 0 is never."""
@@ -52,11 +41,11 @@ class Chaos:
             return
 
         def happen() -> None:
-            if not self._stopped:
+            if not self._over():
                 action()
                 self._keep_doing(action, mean)
 
-        grid = self._plan.grid
+        grid = self._fleet.faults.grid
         gap = 1 + round(self._rng.expovariate(1 / mean) / grid)
         self._driver.at(self._driver.now + gap * grid, happen)
 
@@ -69,6 +58,28 @@ class Chaos:
         workers = self._fleet.living()
         if workers:
             self._fleet.drain(self._rng.choice(workers))
+
+
+class Chaos(Disturbances):
+    """What an operator and the host do, on top; until `stop`."""
+
+    def __init__(self, driver: Driver, fleet: Fleet, rng: Random, plan: WorldPlan) -> None:
+        super().__init__(driver, fleet, rng, over=lambda: self._stopped)
+        self._plan = plan
+        self._stopped = False
+        self._memory_high = False
+        self._server_drains = False
+        self._drained: dict[VersionId, None] = {}
+
+    def start(self) -> None:
+        super().start()
+        self._keep_doing(self._administer, self._plan.admin_every)
+
+    def stop(self) -> None:
+        self._stopped = True
+
+    def is_draining(self, version: VersionId) -> bool:
+        return self._server_drains or version in self._drained
 
     def _administer(self) -> None:
         actions = [self._toggle_memory] * 4 + [self._reconfigure] * 4 + [self._change_capacity] * 2

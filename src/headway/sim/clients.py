@@ -16,11 +16,13 @@ from headway.sim.workloads import Arrival
 class Clients:
     """Turns arrivals into events.
 
+    are_sending: there are arrivals still to come.
     overhead: mean time outside queue and worker, reported by ReplyWritten (0: not reported).
     """
 
     def __init__(self, driver: Driver, rng: Random, overhead: Duration = 0) -> None:
         self.sent = 0
+        self.are_sending = False
         self._driver = driver
         self._rng = rng
         self._overhead = overhead
@@ -29,6 +31,7 @@ class Clients:
 
     def open_loop(self, arrivals: Iterable[Arrival]) -> None:
         """Each is sent at its own time, whatever becomes of the others."""
+        self.are_sending = True
         self._send_next(iter(arrivals))
 
     def closed_loop(self, arrivals: Iterable[Arrival], clients: int, think: Duration) -> None:
@@ -36,6 +39,7 @@ class Clients:
 
         think: at least 1 ns, or refused clients would come back for ever at the same instant.
         """
+        self.are_sending = True
         shared = iter(arrivals)
         for _ in range(clients):
             self._send_again(shared, max(1, think))
@@ -65,7 +69,9 @@ class Clients:
 
     def _send_next(self, arrivals: Iterator[Arrival]) -> None:
         arrival = next(arrivals, None)
-        if arrival is not None:
+        if arrival is None:
+            self.are_sending = False
+        else:
             self._driver.at(arrival.at, lambda: self._send_and_go_on(arrival, arrivals))
 
     def _send_and_go_on(self, arrival: Arrival, arrivals: Iterator[Arrival]) -> None:
@@ -77,7 +83,9 @@ class Clients:
 
     def _send_in_loop(self, shared: Iterator[Arrival], think: Duration) -> None:
         arrival = next(shared, None)
-        if arrival is not None:
+        if arrival is None:
+            self.are_sending = False
+        else:
             arrival.at = self._driver.now
             self._loops[self.send(arrival)] = (shared, think)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
+from math import ceil
 
 from headway.core.effects import DispatchBatch, Effect, ResolveRequest
 from headway.core.events import Event, RequestArrived
@@ -57,7 +58,7 @@ def percentile(ordered: Sequence[int], share: float) -> float:
     """The smallest value that at least `share` of the ordered values do not exceed; 0 of none."""
     if not ordered:
         return 0.0
-    return float(ordered[max(0, -int(-share * len(ordered) // 1) - 1)])
+    return float(ordered[max(0, ceil(share * len(ordered)) - 1)])
 
 
 def summarise(latencies: list[Duration]) -> Latency:

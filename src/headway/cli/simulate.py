@@ -1,0 +1,138 @@
+"""`headway simulate`: the scheduler in virtual time, against an invented or a recorded load."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+from random import Random
+
+import click
+
+from headway.core.policy import BatchPolicy, ServerPolicy
+from headway.core.units import NEVER, ms, seconds
+from headway.sim import workloads
+from headway.sim.costs import COSTS, noisy
+from headway.sim.faults import NO_FAULTS, Faults
+from headway.sim.report import as_table
+from headway.sim.scenario import KEY, Scenario
+from headway.sim.scenario import simulate as run
+from headway.sim.workloads import Arrival, Mix
+
+FAULTS = Faults(
+    batch_fails=0.002, part_fails=0.002, slow=0.01, hang=0.001, duplicate=0.01, stale=0.5, time_to_loss=seconds(5)
+)
+BURST = seconds(1)
+
+
+class TenantShares(click.ParamType[tuple[tuple[str, float], ...]]):
+    name = "name:weight,..."
+
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[tuple[str, float], ...]:
+        if isinstance(value, tuple):
+            return value
+        shares: dict[str, float] = {}
+        for entry in str(value).split(","):
+            name, _, weight = entry.partition(":")
+            try:
+                shares[name.strip()] = float(weight or 1)
+            except ValueError:
+                self.fail(f"{entry!r}: expected NAME:WEIGHT, as in 'a:1,b:2.5'", param, ctx)
+            if not name.strip() or shares[name.strip()] <= 0:
+                self.fail(f"{entry!r}: expected a name and a weight above 0", param, ctx)
+        return tuple(shares.items())
+
+
+@click.command()
+@click.option("--rate", type=click.FloatRange(0, min_open=True), default=80.0, help="Requests per second (default 80).")
+@click.option("--requests", type=click.IntRange(1), default=5000, help="How many requests (default 5000).")
+@click.option("--cost", type=click.Choice(list(COSTS)), default="cpu", help="Shape of the service time (default cpu).")
+@click.option("--noise", type=click.FloatRange(0, 2), default=0.0, help="Sigma of the service time's lognormal noise.")
+@click.option(
+    "--arrivals",
+    type=click.Choice(["poisson", "burst", "on-off", "closed", "trace"]),
+    default="poisson",
+    help="How requests come: poisson, burst (gamma gaps, CV 4), on-off, closed (see --clients), trace (see --trace).",
+)
+@click.option(
+    "--trace", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="Azure .csv, Mooncake .jsonl."
+)
+@click.option("--speed", type=click.FloatRange(0, min_open=True), default=1.0, help="Play a trace so much faster.")
+@click.option("--clients", type=click.IntRange(1), default=32, help="Clients of a closed loop (default 32).")
+@click.option("--workers", type=click.IntRange(1), default=1, help="Workers (default 1).")
+@click.option("--max-batch-size", type=click.IntRange(1), default=32, help="Rows in a batch (default 32).")
+@click.option("--max-batch-tokens", type=click.IntRange(0), default=0, help="Padded tokens in a batch; 0: no limit.")
+@click.option("--max-queue-delay-ms", type=click.FloatRange(0), default=5.0, help="Ceiling of waiting for company.")
+@click.option("--hold", is_flag=True, help="Part batches wait for the queue delay even beside an idle worker.")
+@click.option("--timeout-ms", type=click.FloatRange(0), default=0.0, help="Every request's deadline; 0: none.")
+@click.option("--tenants", type=TenantShares(), default="default:1", help="Tenants, equally busy, and their weights.")
+@click.option("--faults", is_flag=True, help="Workers die, hang, slow down and answer twice; batches and parts fail.")
+@click.option("--check", is_flag=True, help="Judge every step by the oracles (slower).")
+@click.option("--seed", type=int, default=1, help="The same seed gives the same run (default 1).")
+@click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
+def simulate(
+    *,
+    rate: float,
+    requests: int,
+    cost: str,
+    noise: float,
+    arrivals: str,
+    trace: Path | None,
+    speed: float,
+    clients: int,
+    workers: int,
+    max_batch_size: int,
+    max_batch_tokens: int,
+    max_queue_delay_ms: float,
+    hold: bool,
+    timeout_ms: float,
+    tenants: tuple[tuple[str, float], ...],
+    faults: bool,
+    check: bool,
+    seed: int,
+    as_json: bool,
+) -> None:
+    """Run the scheduler in virtual time and report latency, throughput, batches and outcomes.
+
+    Lengths are lognormal with a median of 44 tokens and at most 256; a trace brings its own.
+    """
+    if (arrivals == "trace") != (trace is not None):
+        raise click.UsageError("--arrivals trace and --trace FILE go together")
+    mix = Mix((KEY,), tuple((name, 1.0) for name, _ in tenants), ms(timeout_ms) if timeout_ms else NEVER)
+    shape = COSTS[cost]
+    scenario = Scenario(
+        arrivals=_arrivals(arrivals, Random(f"{seed} arrivals"), rate, mix, requests, trace, speed),
+        policy=BatchPolicy(
+            max_batch_size=max_batch_size,
+            max_batch_tokens=max_batch_tokens,
+            max_queue_delay=ms(max_queue_delay_ms),
+            hold=hold,
+        ),
+        server=ServerPolicy(weights=tenants),
+        cost=noisy(shape, Random(f"{seed} noise"), noise) if noise else shape,
+        workers=workers,
+        clients=clients if arrivals == "closed" else 0,
+        faults=FAULTS if faults else NO_FAULTS,
+        seed=seed,
+        checked=check,
+    )
+    try:
+        report = run(scenario)
+    except ValueError as error:
+        raise click.UsageError(str(error)) from error
+    click.echo(json.dumps(report.as_json(), indent=2) if as_json else as_table(report))
+
+
+def _arrivals(
+    kind: str, rng: Random, rate: float, mix: Mix, count: int, trace: Path | None, speed: float
+) -> Iterator[Arrival]:
+    if trace is not None:
+        return workloads.traced(rng, islice(workloads.read_trace(trace), count), mix, speed)
+    gaps = {
+        "burst": workloads.bursty(rng, rate, cv=4),
+        "on-off": workloads.on_off(rng, rate, BURST, BURST),
+    }
+    return workloads.open_loop(rng, gaps.get(kind) or workloads.poisson(rng, rate), mix, count)
