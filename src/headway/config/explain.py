@@ -16,28 +16,30 @@ Source = tuple[str, Mapping[str, Any]]
 
 def explain(settings: msgspec.Struct, sources: Sequence[Source], table: str = "") -> Iterator[str]:
     """Lines of TOML. sources: the strongest first; a table it has hides that table in later ones."""
-    tables: list[tuple[str, Any]] = []
     if table:
         yield f"[{table}]"
-    for name in settings.__struct_fields__:
-        value = getattr(settings, name)
-        if isinstance(value, msgspec.Struct | dict):
-            tables.append((name, value))
-        elif value is not None:
+    values = {name: getattr(settings, name) for name in settings.__struct_fields__}
+    for name, value in values.items():
+        if value not in (None, {}) and not is_table(value):
             yield f"{name} = {toml(value)}  # {origin(name, sources)}"
-    for name, value in tables:
-        below = narrow(name, sources)
+    for name, value in values.items():  # last, since what follows a table's heading belongs to it
         if isinstance(value, msgspec.Struct):
-            yield ""
-            yield from explain(value, below, join(table, name))
-            continue
-        for key, item in value.items():
-            if isinstance(item, msgspec.Struct):
-                yield ""
-                yield from explain(item, narrow(key, below), join(join(table, name), key))
-        plain = {key: item for key, item in value.items() if not isinstance(item, msgspec.Struct)}
-        if plain:
-            yield f"{name} = {toml(plain)}  # {origin(name, sources)}"
+            yield from section(value, narrow(name, sources), join(table, name))
+        elif is_table(value):
+            for key, item in value.items():
+                yield from section(item, narrow(key, narrow(name, sources)), join(join(table, name), key))
+
+
+def section(settings: msgspec.Struct, sources: Sequence[Source], table: str) -> Iterator[str]:
+    yield ""
+    yield from explain(settings, sources, table)
+
+
+def is_table(value: object) -> bool:
+    """A table of its own, or one per name; what a model is handed as it is (`options`) is a value."""
+    if isinstance(value, dict):
+        return any(isinstance(item, msgspec.Struct) for item in value.values())
+    return isinstance(value, msgspec.Struct)
 
 
 def origin(name: str, sources: Sequence[Source]) -> str:

@@ -14,8 +14,8 @@ Span = Annotated[float, Meta(ge=0)]
 class Padding(Struct, frozen=True, forbid_unknown_fields=True):
     """How one input or output is padded. Nothing is padded that does not say so here.
 
-    pad_axis: the axis that grows to the longest of the batch (1 = first after the rows).
-    pad_value: what an input is filled with (outputs are cut back, the value is not used).
+    pad_axis: the axis that grows to the longest of the batch; 1 = the first after the rows.
+    pad_value: what an input is filled with; outputs are cut back, theirs is not used.
     """
 
     pad_axis: Positive = 1
@@ -23,9 +23,16 @@ class Padding(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Batching(Struct, frozen=True, forbid_unknown_fields=True):
-    """max_batch_size: rows.  max_batch_tokens: rows x longest length, 0 = no cap.
-    max_batch_ms: predicted run time, 0 = no cap.  max_queue_delay_ms: ceiling of waiting for company.
-    hold: wait that long even beside an idle worker."""
+    """What may run together, and what may wait for it.
+
+    max_batch_size: rows in one batch.
+    max_batch_tokens: padded tokens in one batch (rows x longest length), 0 = no cap.
+    max_batch_ms: predicted run time of one batch, 0 = no cap.
+    max_queue_delay_ms: the longest that a request waits for company while a worker is free.
+    hold: wait that long even beside an idle worker.
+    max_queued_requests: requests that may wait for one version; more are refused.
+    max_queued_rows: rows that may wait for one version; more are refused.
+    """
 
     max_batch_size: Positive = 32
     max_batch_tokens: Count = 0
@@ -39,7 +46,11 @@ class Batching(Struct, frozen=True, forbid_unknown_fields=True):
 class WarmUp(Struct, frozen=True, forbid_unknown_fields=True):
     """The grid of sizes that are run before a version is ready; they seed the cost model.
 
-    rows, lengths: 0 entries = chosen from the caps.  repeats: timed runs per point."""
+    enabled: false = ready at once, and the first requests pay for it.
+    rows: batch sizes to run; [] = chosen from the caps.
+    lengths: lengths along the padded axis to run; [] = chosen from the caps.
+    repeats: timed runs per point.
+    """
 
     enabled: bool = True
     rows: tuple[Positive, ...] = ()
@@ -50,8 +61,10 @@ class WarmUp(Struct, frozen=True, forbid_unknown_fields=True):
 class Embeddings(Struct, frozen=True, forbid_unknown_fields=True):
     """Makes a model answer /v1/embeddings: how text becomes its inputs.
 
-    tokenizer: file beside the model (tokenizers' JSON).  max_length: tokens.
-    output: which output holds the vectors."""
+    tokenizer: file in the version's folder, or in the model's (the JSON of the library `tokenizers`).
+    max_length: tokens; longer texts are refused, or cut where the request says so.
+    output: which output holds the vectors.
+    """
 
     tokenizer: str = "tokenizer.json"
     max_length: Positive = 256
@@ -62,12 +75,14 @@ class ModelSettings(Struct, frozen=True, forbid_unknown_fields=True):
     """models/NAME/model.toml. Everything has a default; an empty or missing file is fine.
 
     executor: "onnx" or "python"; "" = by the file found.
-    device: "cpu", or "cuda:N" where it exists.  instances: worker processes per version.
+    device: "cpu", or "cuda:N" where it exists.
+    instances: worker processes per version.
     threads: compute threads per worker; 0 = its share of the cores.
-    default_version: 0 = the highest.  slo_ms: 0 = none.
-    per_row_parameters: request parameters that the executor applies row by row.
-    max_sequences: streaming models: sequences run at once per worker.
-    options: handed to a python model's load().
+    default_version: answers requests that name no version; 0 = the highest.
+    slo_ms: the latency that is aimed for; 0 = none. Checked against the delays; the scheduler does not act on it yet.
+    max_sequences: streaming models: sequences that run at once per worker.
+    per_row_parameters: request parameters that the executor applies row by row; all others keep requests apart.
+    options: handed to a python model's load() as they are.
     """
 
     executor: Literal["", "onnx", "python"] = ""
@@ -87,11 +102,16 @@ class ModelSettings(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Server(Struct, frozen=True, forbid_unknown_fields=True):
-    """host, port: where it listens (port 0 = any free one, printed).
-    models: the model repository.  shutdown_grace_s: for what is in flight at SIGTERM.
+    """Where it listens, what it serves, how it ends.
+
+    host: address to listen on; the default is reachable from this machine only.
+    port: 0 = any free one, which is printed.
+    models: the model repository; a relative path counts from the configuration file's folder.
+    shutdown_grace_s: at SIGTERM, for what is in flight.
     request_timeout_s: deadline of a request that names none; also the longest it may name.
-    threads: cores shared by all workers, 0 = all that this process may use.
-    allow_remote_admin: answer admin routes to others than this host."""
+    threads: cores shared by all workers; 0 = all that this process may use.
+    allow_remote_admin: answer admin routes (there are none yet) to others than this host.
+    """
 
     host: str = "127.0.0.1"
     port: Annotated[int, Meta(ge=0, le=65535)] = 8000
@@ -103,7 +123,17 @@ class Server(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Limits(Struct, frozen=True, forbid_unknown_fields=True):
-    """Bounds on what the server takes in."""
+    """Bounds on what the server takes in.
+
+    max_body_mb: of one request; larger ones are refused before they are read.
+    max_header_kb: of one request, all headers together.
+    max_connections: open at once; more are refused.
+    idle_timeout_s: a connection without a request is closed after it.
+    header_timeout_s: from a request's first byte to its last header.
+    body_timeout_s: from its last header to its last byte.
+    max_parts: rows or texts in one request.
+    max_queued_mb: payload of all requests that have no outcome yet.
+    """
 
     max_body_mb: Annotated[float, Meta(gt=0)] = 16
     max_header_kb: Positive = 64
@@ -116,15 +146,22 @@ class Limits(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Scheduling(Struct, frozen=True, forbid_unknown_fields=True):
-    """patience_ms: class of priority -> how long after arrival a request is due (earliest due first)."""
+    """The order in which requests are served.
+
+    patience_ms: for each class of priority, 0 first, how long after its arrival a request is due; earliest due first.
+    """
 
     patience_ms: tuple[Span, ...] = (100, 1_000, 10_000)
 
 
 class Workers(Struct, frozen=True, forbid_unknown_fields=True):
-    """start_timeout_s: from start to ready.  A worker that keeps dying is started again after
-    backoff_s, doubled each time up to max_backoff_s, and given up after max_failures in a row
-    (0 = never)."""
+    """How worker processes are started, and started again.
+
+    start_timeout_s: from its start until it is ready.
+    backoff_s: before one that died is started again; doubled each time it dies again.
+    max_backoff_s: the longest such wait.
+    max_failures: deaths in a row after which it is given up; 0 = never.
+    """
 
     start_timeout_s: Annotated[float, Meta(gt=0)] = 120
     backoff_s: Span = 0.1
@@ -133,7 +170,12 @@ class Workers(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Recorder(Struct, frozen=True, forbid_unknown_fields=True):
-    """directory: "" = off.  Files are rotated at max_file_mb; the newest max_files are kept."""
+    """The trace of all that the scheduler was told and decided, for `headway replay`.
+
+    directory: where it is written; "" = off. A relative path counts from the configuration file's folder.
+    max_file_mb: a file that has reached it is closed and a new one begun.
+    max_files: the newest so many are kept.
+    """
 
     directory: str = ""
     max_file_mb: Annotated[float, Meta(gt=0)] = 64
@@ -141,7 +183,10 @@ class Recorder(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class TenantSettings(Struct, frozen=True, forbid_unknown_fields=True):
-    """weight: share of the device beside other tenants."""
+    """One table per tenant; a tenant without one has weight 1.
+
+    weight: share of the device beside other tenants.
+    """
 
     weight: Annotated[float, Meta(gt=0)] = 1
 
