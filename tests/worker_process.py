@@ -55,6 +55,10 @@ class WorkerProcess:
         hello, _ = self.receive()
         assert isinstance(hello, Hello)
         assert (hello.worker, hello.token, hello.pid) == (self.worker, TOKEN, self.process.pid)
+        return self.load_as(path, executor, settings, threads)
+
+    def load_as(self, path: Path, executor: str, settings: ModelSettings | None = None, threads: int = 1) -> Any:
+        """Load, of the version in path (NAME/VERSION); the worker's answer."""
         builtins = msgspec.to_builtins(settings or ModelSettings())
         self.send(Load(self.worker, path.parent.name, int(path.name), str(path), executor, "cpu", threads, builtins))
         return self.receive()[0]

@@ -53,13 +53,18 @@ class StreamLoop:
         while self._sequences or not self._stopping:
             if not self._sequences:
                 self._take(*self._channel.receive())
-                continue
-            for key in list(self._sequences):
+            else:
                 self._listen()
-                sequence = self._sequences.get(key)
-                if sequence is not None:  # not aborted a moment ago
-                    self._progress.step()
-                    self._step(key, sequence)
+                self._turn()
+
+    def _turn(self) -> None:
+        """One step of the sequence whose turn it is: the one whose last step is longest ago."""
+        key = next(iter(self._sequences), None)
+        if key is None:
+            return  # all aborted a moment ago
+        sequence = self._sequences[key] = self._sequences.pop(key)
+        self._progress.step()
+        self._step(key, sequence)
 
     def _listen(self) -> None:
         while (received := self._channel.poll()) is not None:
