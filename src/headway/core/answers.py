@@ -38,7 +38,7 @@ def batch_completed(state: State, event: BatchCompleted, now: Instant) -> None:
             request.unfinished -= 1
             if request.unfinished == 0:
                 state.resolve(request, Outcome.COMPLETED)
-        pool.settled(pool.fair.accounts[part.request.tenant])
+        pool.fair.leave(pool.fair.accounts[part.request.tenant])
     state.touch(pool)
 
 
@@ -66,7 +66,7 @@ def worker_gone(state: State, worker: Worker, detail: str, now: Instant) -> None
         request = running.part.request
         if request.id in state.requests:
             state.resolve(request, Outcome.WORKER_LOST, detail, retry_after(pool, now))
-        pool.settled(running.account)
+        pool.fair.leave(running.account)
     state.touch(pool)
 
 
@@ -92,7 +92,7 @@ def sequence_finished(state: State, event: SequenceFinished, now: Instant) -> No
         part.state = DONE
         request.unfinished -= 1
         state.resolve(request, Outcome.COMPLETED)
-    request.pool.settled(running.account)
+    request.pool.fair.leave(running.account)
 
 
 def sequence_failed(state: State, event: SequenceFailed, now: Instant) -> None:
@@ -102,7 +102,7 @@ def sequence_failed(state: State, event: SequenceFailed, now: Instant) -> None:
     request = running.part.request
     if request.id in state.requests:
         state.resolve(request, event.outcome, event.detail)
-    request.pool.settled(running.account)
+    request.pool.fair.leave(running.account)
 
 
 def _take_batch(state: State, worker_id: WorkerId, number: BatchId) -> tuple[Worker | None, RunningBatch | None]:
@@ -138,7 +138,7 @@ def _fail_members(state: State, worker: Worker, batch: RunningBatch, outcome: Ou
         if request.id in state.requests:
             retry = retry_after(pool, state.now) if outcome is Outcome.WORKER_LOST else 0
             state.resolve(request, outcome, detail, retry)
-        pool.settled(pool.fair.accounts[request.tenant])
+        pool.fair.leave(pool.fair.accounts[request.tenant])
 
 
 def _correct(worker: Worker, batch: RunningBatch, duration: int) -> None:

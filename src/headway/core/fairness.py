@@ -24,6 +24,10 @@ if TYPE_CHECKING:
     from headway.core.queue import TenantQueue
 
 
+MAX_DEBTORS = 4096
+"""Idle tenants that are remembered for what they owe; beyond that the least debt is forgiven."""
+
+
 class Account:
     """A tenant in one pool. queues: where it waits now, one per batch key. active: parts waiting or running."""
 
@@ -46,14 +50,28 @@ class Account:
 class FairOrder:
     """The accounts of one pool. Tenants that are idle and owe nothing are forgotten."""
 
-    __slots__ = ("_debtors", "accounts", "virtual_time", "weights")
+    __slots__ = ("_active", "_debtors", "accounts", "virtual_time", "weights")
 
     def __init__(self, weights: dict[Tenant, float]) -> None:
         self.weights = weights
         self.accounts: dict[Tenant, Account] = {}
         self.virtual_time = 0
+        self._active = 0
         self._debtors: list[tuple[int, Tenant]] = []
         """Idle tenants ahead of the virtual time, by counter: forgotten when it has caught up."""
+
+    def enter(self, account: Account) -> None:
+        """One more part of the tenant waits."""
+        if account.active == 0:
+            self._active += 1
+        account.active += 1
+
+    def leave(self, account: Account) -> None:
+        """One part of the tenant neither waits nor runs any more."""
+        account.active -= 1
+        if account.active == 0:
+            self._active -= 1
+            self._idle(account)
 
     def open(self, tenant: Tenant) -> Account:
         """The account of a tenant that has something to wait for."""
@@ -73,18 +91,23 @@ class FairOrder:
             while debtors and debtors[0][0] <= self.virtual_time:
                 self._forget(heappop(debtors)[1])
 
-    def left(self, account: Account) -> None:
-        """Nothing of this tenant waits or runs any more."""
-        if account.counter <= self.virtual_time:
-            self._forget(account.tenant)
+    def _idle(self, account: Account) -> None:
+        if self._active == 0:  # nobody is left to owe anything to
+            self.virtual_time = max(self.virtual_time, max(a.counter for a in self.accounts.values()))
+            self.accounts.clear()
+            self._debtors.clear()
+        elif account.counter <= self.virtual_time:
+            del self.accounts[account.tenant]
         else:
             heappush(self._debtors, (account.counter, account.tenant))
+            if len(self._debtors) > MAX_DEBTORS:
+                self._forget(heappop(self._debtors)[1], forgive=True)
 
-    def _forget(self, tenant: Tenant) -> None:
+    def _forget(self, tenant: Tenant, forgive: bool = False) -> None:
         account = self.accounts.get(tenant)
         if account is None or account.active:
             return
-        if account.counter <= self.virtual_time:
+        if forgive or account.counter <= self.virtual_time:
             del self.accounts[tenant]
         else:
             heappush(self._debtors, (account.counter, tenant))  # it came back and was served since
@@ -108,9 +131,9 @@ class FairOrder:
 
     def restored(self) -> None:
         """After all parts were put back: whoever is idle is a debtor."""
-        for account in list(self.accounts.values()):
+        for account in self.accounts.values():
             if account.active == 0:
-                self.left(account)
+                heappush(self._debtors, (account.counter, account.tenant))
 
 
 def split(

@@ -77,7 +77,7 @@ class Pool:
     def put_back(self, part: QueuedPart, account: Account) -> KeyQueue:
         """It waits again (after a restore): nobody returns from idleness by that."""
         request = part.request
-        account.active += 1
+        self.fair.enter(account)
         if request.waiting == 0:
             self.queued += 1
         request.waiting += 1
@@ -112,15 +112,9 @@ class Pool:
         account = self.fair.accounts[part.request.tenant]
         queue.left(part, account)
         self.taken((part,))
-        self.settled(account)
+        self.fair.leave(account)
         self.tidy(queue)
         return queue
-
-    def settled(self, account: Account) -> None:
-        """One part of the tenant neither waits nor runs any more."""
-        account.active -= 1
-        if account.active == 0:
-            self.fair.left(account)
 
     def tidy(self, queue: KeyQueue) -> None:
         """After parts have left a queue."""

@@ -171,10 +171,10 @@ def _restore_workers(state: State, saved: dict[str, Any], requests: dict[int, Re
                 [(accounts[tenant], amount) for tenant, amount in batch["charges"]],
             )
             for part in members:
-                accounts[part.request.tenant].active += 1
+                pool.fair.enter(accounts[part.request.tenant])
         for id, index, attempt, tenant in entry["sequences"]:
             worker.sequences[id] = RunningSequence(requests[id].parts[index], attempt, accounts[tenant])
-            accounts[tenant].active += 1
+            pool.fair.enter(accounts[tenant])
     for id in saved["free"]:
         pool.refresh(pool.workers[id])
 

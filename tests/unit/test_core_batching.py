@@ -1,0 +1,79 @@
+"""With whom a batch leaves."""
+
+from __future__ import annotations
+
+from headway.core.ids import Measurement, Part
+from headway.core.policy import BatchPolicy
+from headway.core.units import ms
+from tests.unit.core_world import LINEAR, World, arrive, dispatches, members
+
+
+def waiting_behind(world, *arrivals):
+    """What is dispatched when the worker gets free of request 0 while `arrivals` wait."""
+    running = dispatches(world.tell(arrive(0)))[0]
+    assert world.tell(*arrivals) == []
+    return members(world.complete(running))[0]
+
+
+def test_where_32_cost_as_much_as_one_the_batch_is_filled():
+    world = World()
+    assert len(waiting_behind(world, *(arrive(i, length=i) for i in range(1, 41)))) == 32
+
+
+def test_where_every_padded_token_costs_the_same_strangers_in_length_stay_apart():
+    world = World(cost=LINEAR)
+    assert waiting_behind(world, arrive(1, length=20), arrive(2, length=200)) == [1]
+
+
+def test_neighbours_in_length_are_preferred_to_earlier_arrivals():
+    some_fixed_cost = tuple(
+        Measurement(rows, length, ms(8) + ms(0.1) * rows * length) for rows in (1, 4, 16) for length in (8, 64, 256)
+    )
+    world = World(BatchPolicy(max_batch_size=2), cost=some_fixed_cost)
+    assert waiting_behind(world, arrive(1, length=40), arrive(2, length=200), arrive(3, length=41)) == [1, 3]
+
+
+def test_the_cap_in_rows_counts_rows_and_not_parts():
+    world = World(BatchPolicy(max_batch_size=8))
+    assert waiting_behind(world, arrive(1, rows=4), arrive(2, rows=3), arrive(3, rows=4)) == [1, 2]
+
+
+def test_the_cap_in_tokens_counts_padding():
+    world = World(BatchPolicy(max_batch_tokens=100))
+    assert waiting_behind(world, arrive(1, length=10), arrive(2, length=60), arrive(3, length=10)) == [1, 3]
+
+
+def test_the_cap_in_time_uses_the_upper_quantile():
+    ten_a_row = tuple(Measurement(rows, 8, ms(10) * rows) for rows in (1, 2, 4, 8))
+    world = World(BatchPolicy(max_batch_time=ms(35), hold=True, max_queue_delay=0), cost=ten_a_row)
+    assert len(waiting_behind(world, *(arrive(i) for i in range(1, 9)))) == 3
+
+
+def test_company_may_not_make_a_member_late():
+    ten_a_row = tuple(Measurement(rows, 8, ms(8) + ms(2) * rows) for rows in (1, 2, 4, 8))
+    world = World(BatchPolicy(deadline_margin=0), cost=ten_a_row)
+    batch = waiting_behind(world, arrive(1, deadline=ms(15)), *(arrive(i) for i in range(2, 9)))
+    assert batch[0] == 1
+    assert len(batch) == 3, "8 + 2 * 3 = 14 ms, and a little for the upper quantile"
+
+
+def test_a_request_of_many_parts_is_batched_with_everybody_elses():
+    world = World(BatchPolicy(max_batch_size=4))
+    running = dispatches(world.tell(arrive(0)))[0]
+    world.tell(arrive(1, parts=tuple(Part(1, 8) for _ in range(6))), arrive(2))
+    first = dispatches(world.complete(running))[0]
+    assert [(ref.request, ref.part) for ref in first.parts] == [(1, 0), (1, 1), (1, 2), (1, 3)]
+    assert members(world.complete(first)) == [[1, 1, 2]]
+
+
+def test_every_request_is_served_when_lengths_never_match():
+    world = World(cost=LINEAR)
+    running = dispatches(world.tell(arrive(0)))
+    world.tell(*(arrive(i, length=1 + (i * 97) % 256) for i in range(1, 60)))
+    served = []
+    while running:
+        effects = world.complete(running[0], at=world.now + ms(50))
+        running = dispatches(effects)
+        served += [ref.request for batch in running for ref in batch.parts]
+    assert sorted(served) == list(range(1, 60))
+    assert world.scheduler.is_idle()
