@@ -41,14 +41,17 @@ def grid(settings: ModelSettings, meta: ModelMeta) -> tuple[tuple[int, ...], tup
     cap = settings.batching.max_batch_size
     if meta.max_batch_size:
         cap = min(cap, meta.max_batch_size)
-    powers = (1 << power for power in range(cap.bit_length()))
-    rows = settings.warm_up.rows or (*(size for size in powers if size < cap), cap)
+    if settings.warm_up.rows:
+        rows = tuple(size for size in settings.warm_up.rows if size <= cap)
+    else:
+        powers = (1 << power for power in range(cap.bit_length()))
+        rows = (*(size for size in powers if size < cap), cap)
     if not any(tensor.pad_axis is not None for tensor in meta.inputs):
-        return tuple(rows), (1,)
+        return rows, (1,)
     if settings.warm_up.lengths:
-        return tuple(rows), tuple(settings.warm_up.lengths)
+        return rows, settings.warm_up.lengths
     longest = settings.embeddings.max_length if settings.embeddings else LENGTHS[-1]
-    return tuple(rows), (*(length for length in LENGTHS if length < longest), longest)
+    return rows, (*(length for length in LENGTHS if length < longest), longest)
 
 
 def measure(rows: Sequence[int], lengths: Sequence[int], repeats: int, max_tokens: int, run: Run) -> list[Measurement]:
