@@ -12,7 +12,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Iterator, Sequence
-from typing import Protocol
+from typing import Protocol, cast
 
 from headway.wire.frames import MORE, Buffer, ProtocolViolation, Reader, frames
 from headway.wire.messages import FromWorker, ToWorker
@@ -96,9 +96,8 @@ class Channel(asyncio.Protocol):
     # -- in: called by the loop ----------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
-        transport.set_write_buffer_limits(high=HIGH_WATER)
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's is one by behaviour, not by class
+        self._transport.set_write_buffer_limits(high=HIGH_WATER)
         self.peer.connected(self)
 
     def data_received(self, data: bytes) -> None:
