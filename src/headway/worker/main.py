@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 from time import perf_counter_ns
@@ -68,6 +69,7 @@ def _serve(channel: Channel, worker: int) -> int:
         detail = str(error) if isinstance(error, LoadError) else raised(name, error)
         channel.send(LoadFailed(worker, detail))
         return EXIT_LOAD_FAILED
+    gc.freeze()  # what loading has made stays to the end: no collection need look at it again
     capacity = Capacity(batch_slots=1)
     if meta.streaming:
         capacity = Capacity(batch_slots=0, sequences=_settings(message).max_sequences)
@@ -79,7 +81,10 @@ def _serve(channel: Channel, worker: int) -> int:
     else:
         loop = BatchLoop(channel, worker, name, cast(BatchExecutor, executor))
     loop.run()
-    executor.unload()
+    try:
+        executor.unload()
+    except Exception:
+        log.exception("unload failed")  # the process ends here, and takes with it what was not given back
     log.info("stopped")
     return EXIT_STOPPED
 

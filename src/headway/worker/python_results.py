@@ -12,6 +12,8 @@ from headway.wire.tensors import NUMPY_DTYPES
 from headway.worker.errors import ResultError, did_you_mean, part_error
 from headway.worker.executor import Array, PartError, PartOutput
 
+_DTYPES = {name: np.dtype(code) for name, code in NUMPY_DTYPES.items()}
+
 
 def check_result(model: str, outputs: Sequence[InputMeta], result: Any, rows: int) -> PartOutput:
     """The result as arrays of the declared datatypes, or why this request alone has failed.
@@ -59,7 +61,9 @@ def _as_declared(model: str, output: InputMeta, value: Any) -> Array | PartError
             if not isinstance(element, (str, bytes)):
                 return _wrong_datatype(model, output, type(element).__name__)
         return array
-    wanted = np.dtype(NUMPY_DTYPES[output.datatype])
+    wanted = _DTYPES[output.datatype]
+    if array.dtype == wanted:
+        return array
     if not np.can_cast(array.dtype, wanted, "same_kind"):
         return _wrong_datatype(model, output, str(array.dtype))
     return array.astype(wanted, copy=False)
