@@ -1,14 +1,10 @@
-"""From the operator's settings to the core's policies, and to the cores that each worker may use."""
+"""From the operator's settings to the core's policies."""
 
 from __future__ import annotations
-
-import os
-from collections.abc import Sequence
 
 from headway.config.settings import ModelSettings, Settings
 from headway.core.policy import BatchPolicy, ServerPolicy, Style
 from headway.core.units import ms
-from headway.registry.spec import VersionSpec
 
 MEGABYTE = 1 << 20
 
@@ -35,18 +31,3 @@ def batch_policy(settings: ModelSettings, streaming: bool = False, model_max_bat
         max_queued_requests=batching.max_queued_requests,
         max_queued_rows=batching.max_queued_rows,
     )
-
-
-def usable_cores(settings: Settings) -> int:
-    return settings.server.threads or len(os.sched_getaffinity(0))
-
-
-def thread_shares(versions: Sequence[VersionSpec], cores: int) -> list[int]:
-    """Compute threads for one worker of each version: together they use the cores once, each at least one.
-
-    What is set per model is taken as it is; the workers of the others share what is left.
-    """
-    fixed = sum(spec.settings.threads * spec.settings.instances for spec in versions)
-    sharing = sum(spec.settings.instances for spec in versions if not spec.settings.threads)
-    share = max(1, (cores - fixed) // sharing) if sharing else 1
-    return [spec.settings.threads or share for spec in versions]

@@ -22,6 +22,7 @@ from headway.core.ids import RequestId, VersionId
 from headway.core.outcomes import Outcome
 from headway.core.scheduler import Scheduler
 from headway.core.units import Instant
+from headway.registry.placement import available_cores, share_threads
 from headway.registry.spec import VersionSpec
 from headway.runtime import policies
 from headway.runtime.clock import Clock, monotonic
@@ -90,9 +91,9 @@ class Runtime:
         self._mailbox.post(ServerConfigured(policies.server_policy(self._settings)))
         for version, spec in self._versions.items():
             self._mailbox.post(VersionConfigured(version, policies.batch_policy(spec.settings)))
-        cores = policies.usable_cores(self._settings)
         specs = list(self._versions.values())
-        for spec, threads in zip(specs, policies.thread_shares(specs, cores), strict=True):
+        cores = available_cores(self._settings.server.threads)
+        for spec, threads in zip(specs, share_threads(specs, cores), strict=True):
             self._supervisor.add(spec, threads, self._fatal)
 
     async def drain(self, grace_s: float) -> bool:

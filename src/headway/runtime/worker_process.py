@@ -25,9 +25,6 @@ log = logging.getLogger("headway.runtime")
 
 TOKEN_VARIABLE = "HEADWAY_WORKER_TOKEN"
 
-TERMINATE_GRACE_S = 2.0
-"""Between SIGTERM and SIGKILL."""
-
 
 class State(Enum):
     STARTING = "starting"
@@ -90,7 +87,8 @@ class WorkerProcess:
         """Returns when the process is gone (or could not be started)."""
         self._spawned_at = self._clock()
         environment = {**os.environ, TOKEN_VARIABLE: self.token}
-        command = (sys.executable, "-m", "headway.worker", "--connect", address, "--worker", str(self.id))
+        command = [sys.executable, "-m", "headway.worker", "--connect", address, "--worker", str(self.id)]
+        command += ["--threads", str(self._threads)]
         try:
             # A session of its own: Ctrl-C in a terminal reaches the server alone, which then drains.
             self._process = await asyncio.create_subprocess_exec(
@@ -107,7 +105,7 @@ class WorkerProcess:
         self._exited(code)
 
     def stop(self, grace_s: float) -> None:
-        """Asks it to finish what it runs and exit; after grace_s it is terminated, then killed."""
+        """Asks it to finish what it runs and exit; after grace_s it is killed. One that loads is killed at once."""
         if self.state not in (State.STARTING, State.READY):
             return
         was_ready = self.state is State.READY
@@ -115,10 +113,8 @@ class WorkerProcess:
         if was_ready and self.channel is not None:
             self.channel.send_control(Stop(self.id))
         else:
-            self._signal(signal.SIGTERM)  # still loading: it would read no message
-        loop = asyncio.get_running_loop()
-        loop.call_later(grace_s, self._signal, signal.SIGTERM)
-        loop.call_later(grace_s + TERMINATE_GRACE_S, self._signal, signal.SIGKILL)
+            self._signal(signal.SIGKILL)  # it would read no message, and workers leave SIGTERM to their parent
+        asyncio.get_running_loop().call_later(grace_s, self._signal, signal.SIGKILL)
 
     def stopped_before_start(self) -> None:
         """For one whose process was never spawned."""
