@@ -61,22 +61,29 @@ def _refusal(state: State, pool: Pool, event: RequestArrived, now: Instant) -> R
 
 
 def _enqueue(state: State, pool: Pool, event: RequestArrived, now: Instant) -> None:
-    request = Request(event.request, event.tenant, event.key, pool, event.bytes, event.deadline, event.priority, now)
+    deadline = event.deadline
+    request = Request(event.request, event.tenant, event.key, pool, event.bytes, deadline, event.priority, now)
     state.requests[request.id] = request
-    state.bytes += request.bytes
+    state.bytes += event.bytes
     state.deadlines.add(request)
     request.unfinished = len(event.parts)
-    patience = state.policy.patience
-    by_class = now + patience[min(max(request.priority, 0), len(patience) - 1)]
-    hold = pool.policy.hold
+    due_by_class = now + _patience(state.policy.patience, event.priority)
+    seq = state.seq
     for index, (rows, length) in enumerate(event.parts):
-        state.seq = seq = state.seq + 1
-        latest_start = pool.latest_start(request.deadline, rows, length)
-        part = QueuedPart(request, index, rows, length, min(by_class, latest_start), latest_start, seq)
+        seq += 1
+        latest_start = pool.latest_start(deadline, rows, length)
+        due = latest_start if latest_start < due_by_class else due_by_class
+        part = QueuedPart(request, index, rows, length, due, latest_start, seq)
         request.parts.append(part)
         queue = pool.push(part)
-        if hold:
+        if pool.policy.hold:
             state.timers.arm(pool, queue, now)
+    state.seq = seq
+
+
+def _patience(patience: tuple[Duration, ...], priority: int) -> Duration:
+    """A class beyond the last counts as the last, one before the first as the first."""
+    return patience[priority] if 0 <= priority < len(patience) else patience[0 if priority < 0 else -1]
 
 
 def retry_after(pool: Pool, now: Instant) -> Duration:

@@ -20,8 +20,10 @@ Entry: TypeAlias = tuple[int, int, QueuedPart]
 
 def bucket_of(length: int) -> int:
     """Monotone in length; lengths of one bucket differ by at most 1/16."""
+    if length < 32:
+        return length
     shift = length.bit_length() - 5
-    return length if shift <= 0 else (shift << 4) + (length >> shift)
+    return (shift << 4) + (length >> shift)
 
 
 class LengthIndex:
