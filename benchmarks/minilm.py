@@ -4,7 +4,7 @@ Three real servers run beside each other, one compute thread each, and only one 
 in every round each of them in turn, so that a slow minute of the machine hits all. Closed loop,
 texts with a lognormal length of median 44 and at most 256 tokens, the same texts for all.
 
-    python benchmarks/minilm.py [--rounds 3] [--seconds 8] [--json FILE]
+    python benchmarks/minilm.py [--rounds 3] [--seconds 10] [--json FILE]
 """
 
 from __future__ import annotations
@@ -36,12 +36,13 @@ MODEL = "all-MiniLM-L6-v2"
 LENGTHS = "lognormal:44:256"
 CONCURRENCIES = (1, 32)
 TEXTS = 512
-START_TIMEOUT_S = 180
+START_TIMEOUT_S = 60
 PEERS = Path(__file__).parent / "peers"
 
+HEADWAY = ["-c", "from headway.cli.main import main; main()"]
 SERVERS: dict[str, tuple[list[str], int]] = {
-    "headway": (["-m", "headway.cli.main"], 32),
-    "no batching": (["-m", "headway.cli.main"], 1),
+    "headway": (HEADWAY, 32),
+    "no batching": (HEADWAY, 1),
     "first-come 32": ([str(PEERS / "first_come.py")], 32),
 }
 """Name -> how python starts it, and its cap in rows."""
@@ -53,6 +54,10 @@ models = {models}
 
 [models."{model}".batching]
 max_batch_size = {rows}
+
+[models."{model}".warm_up]
+rows = {warm_rows}
+lengths = [8, 32, 128, 256]
 """
 
 
@@ -61,7 +66,10 @@ def serving(name: str, models: Path, directory: Path) -> Iterator[str]:
     """A server of our own on a free port until the block ends: its address. RuntimeError if it does not come up."""
     start, rows = SERVERS[name]
     config = directory / f"{name.replace(' ', '-')}.toml"
-    config.write_text(CONFIG.format(models=json.dumps(str(models.resolve())), model=MODEL, rows=rows))
+    warm_rows = [size for size in (1, 2, 8) if size <= rows]
+    config.write_text(
+        CONFIG.format(models=json.dumps(str(models.resolve())), model=MODEL, rows=rows, warm_rows=warm_rows)
+    )
     command = [sys.executable, *start, "serve", str(config), "--port", "0"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     try:
@@ -73,36 +81,36 @@ def serving(name: str, models: Path, directory: Path) -> Iterator[str]:
 
 def address_of(name: str, process: subprocess.Popen[str]) -> str:
     """The address that the server prints, once it answers; its output is read on, so that it never blocks."""
-    lines: queue.Queue[str | None] = queue.Queue()
+    said: list[str] = []
+    found: queue.Queue[str] = queue.Queue()
 
     def read() -> None:
         assert process.stdout is not None
         for line in process.stdout:
-            lines.put(line)
-        lines.put(None)
+            said.append(line)
+            if address := re.search(r"http://127\.0\.0\.1:\d+", line):
+                found.put(address[0])
+        found.put("")
 
     threading.Thread(target=read, daemon=True).start()
-    said: list[str] = []
-    while (line := lines.get(timeout=START_TIMEOUT_S)) is not None:
-        said.append(line)
-        if found := re.search(r"http://127\.0\.0\.1:\d+", line):
-            wait_until_ready(found[0])
-            return found[0]
-    raise RuntimeError(f"{name} ended before it was ready:\n{''.join(said)}")
+    address = found.get(timeout=START_TIMEOUT_S)
+    if not address or not is_ready(address):
+        raise RuntimeError(f"{name} was not ready within {START_TIMEOUT_S} s; it said:\n{''.join(said)}")
+    return address
 
 
-def wait_until_ready(address: str) -> None:
-    """Asks for one embedding: a version that is still loading makes the question wait or be refused."""
+def is_ready(address: str) -> bool:
+    """Asks for an embedding until it gets one."""
     body = json.dumps({"model": MODEL, "input": "ready"}).encode()
     give_up_at = time.monotonic() + START_TIMEOUT_S
     while time.monotonic() < give_up_at:
         request = urllib.request.Request(f"{address}/v1/embeddings", body, {"content-type": "application/json"})
         try:
             with urllib.request.urlopen(request, timeout=30):
-                return
+                return True
         except OSError:
             time.sleep(0.2)
-    raise RuntimeError(f"{address} was not ready within {START_TIMEOUT_S} s")
+    return False
 
 
 def texts(seed: int) -> list[bytes]:
@@ -193,7 +201,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--models", type=Path, default=Path(".headway/models"), help="repository with the model")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--seconds", type=float, default=8.0, help="measured, per server, concurrency and round")
+    parser.add_argument("--seconds", type=float, default=10.0, help="measured, per server, concurrency and round")
     parser.add_argument("--json", type=Path, help="write every round here")
     wanted = parser.parse_args()
     if not (wanted.models / MODEL).is_dir():
