@@ -78,10 +78,20 @@ def test_a_tenant_that_is_not_configured_and_a_version_that_is_not_there_are_cou
 
 def test_a_flood_of_strange_tenants_and_models_adds_no_labels():
     c = counters()
-    before = len(page(Metrics(c)))
-    events = [arrival(n, f"t{n}", BatchKey(f"m{n}", n, "s")) for n in range(200)]
-    c.handled(0, events, [ResolveRequest(n, Outcome.COMPLETED) for n in range(200)])
-    assert len(page(Metrics(c))) == before
+
+    def flood(numbers: range) -> int:
+        events = [arrival(n, f"t{n}", BatchKey(f"m{n}", n, "s")) for n in numbers]
+        c.handled(0, events, [ResolveRequest(n, Outcome.UNKNOWN_VERSION) for n in numbers])
+        return len(page(Metrics(c)))
+
+    assert flood(range(1)) == flood(range(1, 500))
+
+
+def test_the_label_for_unknown_versions_appears_only_once_somebody_has_asked_for_one():
+    c = counters()
+    assert b'model="other"' not in Metrics(c).render()[0]
+    c.handled(0, [arrival(1, key=BatchKey("made-up", 7, "s"))], [ResolveRequest(1, Outcome.UNKNOWN_VERSION)])
+    assert b'code="unknown_version",model="other"' in Metrics(c).render()[0]
 
 
 def reply(outcome: Outcome = Outcome.COMPLETED) -> ReplyInfo:

@@ -85,6 +85,7 @@ class Results:
     """latencies, lags: nanoseconds of measured requests; a latency only for those answered 2xx.
 
     lag: from the due moment until the client had sent it; large = the client or its connections were late.
+    last_end: when the latest request ended, nanoseconds.
     answered_in_window: 2xx answers that came inside the window, for the throughput.
     errors: "503 queue_full", "timeout", "connection_lost", ... -> count.
     """
@@ -93,7 +94,7 @@ class Results:
     lags: array[int] = field(default_factory=lambda: array("q"))
     errors: dict[str, int] = field(default_factory=dict)
     answered_in_window: int = 0
-    last_answer: int = 0
+    last_end: int = 0
 
 
 class Load:
@@ -136,9 +137,9 @@ class Load:
         """The request ended. error: None for a 2xx answer, else what to count it as."""
         self.in_flight -= 1
         results = self.results
+        results.last_end = now
         if error is None and self.window.measure_from <= now < self.window.end:
             results.answered_in_window += 1
-            results.last_answer = now
         if not shot.measured:
             return
         if shot.sent >= 0:

@@ -62,7 +62,7 @@ async def _run(plan: Plan, host: str, port: int, wires: Sequence[bytes]) -> Meas
     await client.run(load)
     used = (time.process_time_ns() - cpu) / (time.monotonic_ns() - start)
     window = load.window
-    end = load.results.last_answer if window.end == NEVER else window.end
+    end = load.results.last_end if window.end == NEVER else window.end
     return Measured(load.results, max(end - window.measure_from, 0) / SECOND, used)
 
 

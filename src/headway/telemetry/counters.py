@@ -80,6 +80,11 @@ class Counters:
             DeliverTokens: self._delivered,
         }
 
+    def shown(self) -> dict[tuple[str, int], VersionCounts]:
+        """Versions that the page of metrics shows: those configured, and the unknown one once somebody asked for it."""
+        asked = any(requests.received for requests in self._unknown.tenants.values())
+        return {version: counts for version, counts in self.versions.items() if asked or counts is not self._unknown}
+
     # -- Observer --------------------------------------------------------------------------------
 
     def handled(self, now: Instant, events: Sequence[Event], effects: Sequence[Effect]) -> None:

@@ -33,7 +33,7 @@ def request_families(counters: Counters) -> Iterator[Metric]:
         "headway_tokens_delivered", "Results of streaming models passed on to clients.", labels=TENANT
     )
     open_now = Counter(map(id, counters.open.values()))
-    for (model, version), counts in counters.versions.items():
+    for (model, version), counts in counters.shown().items():
         for tenant, requests in counts.tenants.items():
             labels = (model, str(version), tenant)
             received.add_metric(labels, requests.received)
@@ -102,7 +102,7 @@ def worker_families(counters: Counters) -> Iterator[Metric]:
         for cause, count in sorted(counts.lost.items()):
             lost.add_metric((*labels, cause), count)
     states = dict.fromkeys([*WORKER_STATES, *(state for _, state in now)])
-    for version in counters.versions:
+    for version in counters.shown():
         for state in states:
             workers.add_metric((version[0], str(version[1]), state), now[(version, state)])  # type: ignore[index]
     yield from (busy, workers, lost)
@@ -143,7 +143,7 @@ def gauge_families(gauges: Gauges) -> Iterator[Metric]:
 
 
 def _versions(counters: Counters) -> Iterator[tuple[tuple[str, str], VersionCounts]]:
-    for (model, version), counts in counters.versions.items():
+    for (model, version), counts in counters.shown().items():
         yield (model, str(version)), counts
 
 
