@@ -360,12 +360,7 @@ def test_a_client_that_does_not_take_its_reply_is_given_up() -> None:
             client = await w.connect()
             client.writer.transport.pause_reading()  # type: ignore[attr-defined]
             client.send(message("GET", "/metrics"))
-            await within(_until_no_connections(w))
-            assert (await w.ask("GET", "/health")).status == 200
-
-    async def _until_no_connections(w: object) -> None:
-        while w.gateway._http._connections:  # type: ignore[attr-defined]
-            await asyncio.sleep(0.01)
+            await within(w.gateway.drain())  # it would wait for ever for this client's reply to be taken
 
     run(scenario())
 

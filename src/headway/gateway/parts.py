@@ -60,6 +60,8 @@ def join(outputs: list[list[Tensor]], name: str, rows: int) -> tuple[str, npt.ND
 
     Raises ModelBroke when a part lacks it, or when the parts do not fit together.
     """
+    if not outputs:
+        raise ModelBroke(f"output {name!r} is missing: there is no result at all")
     found = [_named(tensors, name) for tensors in outputs]
     datatype = found[0].datatype
     if any(tensor.datatype != datatype for tensor in found):

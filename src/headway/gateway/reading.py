@@ -48,6 +48,7 @@ class Reader:
         self._state = IDLE
         self._parser = httptools.HttpRequestParser(self)
         self._unparsed = 0
+        self._offered_upgrade = False
         self._begin()
 
     def _begin(self) -> None:
@@ -88,8 +89,20 @@ class Reader:
             raise Refused(self._headers_too_large())
 
     def _decline_upgrade(self, rest: bytes) -> None:
-        """An offer to change the protocol may be ignored (RFC 9110, 7.8): its request is answered as any other."""
+        """An offer to change the protocol may be ignored (RFC 9110, 7.8): its request is answered as any other.
+
+        The parser has stopped after the headers. It takes a body only for a request without such an offer, so
+        one with a body is put to a new parser again, without the offer.
+        """
         self._parser = httptools.HttpRequestParser(self)
+        if self._offered_upgrade:
+            self._offered_upgrade = False
+            headers = dict(self._headers)
+            del headers[b"upgrade"]
+            if headers.pop(b"connection", b"").lower().endswith(b"close"):
+                headers[b"connection"] = b"close"
+            lines = b"".join(b"%b: %b\r\n" % header for header in headers.items())
+            rest = b"%b %b HTTP/1.1\r\n%b\r\n%b" % (self.method, self._target, lines, rest)
         if rest and self.method != b"CONNECT":
             self.feed(rest)
 
@@ -157,6 +170,9 @@ class Reader:
         if coding is not None and coding.lower() != b"identity":
             raise Refused(UnsupportedEncoding(f"content coding {coding!r} is not supported, send the body as it is"))
 
+    def _has_body(self) -> bool:
+        return b"transfer-encoding" in self._headers or self._headers.get(b"content-length", b"0") != b"0"
+
     def on_body(self, data: bytes) -> None:
         self._body_bytes += len(data)
         if self._body_bytes > self._max_body:
@@ -164,6 +180,9 @@ class Reader:
         self._body.append(data)
 
     def on_message_complete(self) -> None:
+        if b"upgrade" in self._headers and self._parser.should_upgrade() and self._has_body():
+            self._offered_upgrade = True
+            return
         self._state = IDLE
         self.mark += 1
         self._unparsed = 0

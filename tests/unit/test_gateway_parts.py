@@ -1,0 +1,68 @@
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from headway.core.ids import Part
+from headway.gateway.errors import ModelBroke
+from headway.gateway.parts import InputData, cut, join
+from headway.wire.tensors import Tensor, from_numpy, to_numpy
+
+
+def numbers(rows: int, width: int = 3) -> InputData:
+    array = np.arange(rows * width, dtype="<i4").reshape(rows, width)
+    return InputData("n", "INT32", (rows, width), array)
+
+
+def words(rows: int) -> InputData:
+    return InputData("w", "BYTES", (rows, 1), [b"w" * row for row in range(rows)])
+
+
+@settings(deadline=None)
+@given(rows=st.integers(1, 60), most=st.integers(1, 70))
+def test_what_is_cut_joins_to_what_it_was(rows: int, most: int) -> None:
+    parts, payload, size = cut([numbers(rows), words(rows)], rows, 7, most)
+    assert sum(part.rows for part in parts) == rows
+    assert all(1 <= part.rows <= most and part.length == 7 for part in parts)
+    assert size == sum(len(tensor.data) for part in payload for tensor in part.tensors)
+    outputs = [part.tensors for part in payload]
+    assert join(outputs, "n", rows)[1].tolist() == numbers(rows).data.tolist()  # type: ignore[union-attr]
+    assert join(outputs, "w", rows)[1].ravel().tolist() == words(rows).data
+
+
+def test_numbers_are_sliced_not_copied() -> None:
+    source = numbers(4)
+    _, payload, _ = cut([source], 4, 1, 2)
+    source.data[2, 0] = -7  # type: ignore[index, call-overload]
+    assert to_numpy(payload[1].tensors[0])[0, 0] == -7
+
+
+def test_a_request_that_fits_is_one_part() -> None:
+    parts, payload, _ = cut([numbers(4)], 4, 9, 4)
+    assert parts == [Part(4, 9)]
+    assert payload[0].tensors[0].shape == (4, 3)
+
+
+def part(*arrays: Any) -> list[list[Tensor]]:
+    return [[from_numpy("y", np.array(array))] for array in arrays]
+
+
+@pytest.mark.parametrize(
+    ("outputs", "rows"),
+    [
+        ([], 1),
+        ([[]], 1),
+        (part([[1]], [[1, 2]]), 2),
+        (part([1], [1.5]), 2),
+        (part([1, 2]), 1),
+        (part(1), 1),
+    ],
+    ids=["no parts", "no output", "shapes differ", "datatypes differ", "too many rows", "no rows"],
+)
+def test_outputs_that_do_not_fit_are_the_models_fault(outputs: list[list[Tensor]], rows: int) -> None:
+    with pytest.raises(ModelBroke, match="'y'"):
+        join(outputs, "y", rows)
