@@ -160,13 +160,16 @@ class _Files:
         self._directory.mkdir(parents=True, exist_ok=True)
         self.number += 1
         path = self._directory / f"trace-{self._started}-{os.getpid()}-{self.number:06}.jsonl"
-        self._file = path.open("wb")
+        self._file = self._open(path)
         self._size = 0
         self.write(encode(Header(FORMAT, __version__)))
         self.write(encode(snapshot))
         self.full = False
         for old in sorted(self._directory.glob(PATTERN))[: -self._max_files]:
             old.unlink(missing_ok=True)
+
+    def _open(self, path: Path) -> BinaryIO:
+        return path.open("wb")
 
     def write(self, line: bytes) -> None:
         if self._file is None:
