@@ -7,10 +7,10 @@ export HF_HUB_OFFLINE := 1
 BIN := .venv/bin
 CONFIG ?= headway.toml
 ARGS ?=
-SEEDS ?= 200
 SEED ?=
+SEEDS ?= $(if $(SEED),1,200)
 
-.PHONY: help serve test check sim bench clean ready ready-dev
+.PHONY: help serve test check sim bench diagrams clean ready ready-dev
 
 help: ## what there is
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1#\2/p' $(MAKEFILE_LIST) | awk -F'#' '{ printf "%-16s %s\n", $$1, $$2 }'
@@ -27,6 +27,16 @@ check: ready-dev ## format, lint, types, imports, tidy and unit tests; under a m
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
 	@$(BIN)/python -m pytest -n 2 tests/tidy tests/unit
+
+sim: ready-dev ## seeded worlds against the scheduler: SEEDS=1000 from seed 1 on, or SEED=17 alone; a failure says how to replay it
+	@$(BIN)/python -m headway.sim.worlds --seed $(or $(SEED),1) --seeds $(SEEDS) $(ARGS)
+
+bench: ready-dev ## the figures of docs/benchmarks.md, one benchmark after the other (minutes; the machine should be idle)
+	@set -e; for each in benchmarks/*.py; do echo "== $$each"; $(BIN)/python $$each; done
+
+diagrams: ready-dev ## docs/lifecycles.md from the tables of legal transitions, docs/configuration.md from the settings
+	@$(BIN)/python tools/diagrams.py > docs/lifecycles.md
+	@$(BIN)/python -m headway.config.reference > docs/configuration.md
 
 ready:
 	@tools/set-up serve

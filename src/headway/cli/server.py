@@ -9,6 +9,7 @@ import os
 import signal
 import time
 from collections.abc import Sequence
+from pathlib import Path
 
 import msgspec
 
@@ -121,12 +122,29 @@ def catalog(specs: Sequence[VersionSpec]) -> list[CatalogModel]:
 
 
 def with_absolute_paths(config: Config) -> Settings:
-    """Paths in the file count from the file's folder; from here on it does not matter where one stands."""
+    """Paths in the file count from the file's folder; from here on it does not matter where one stands.
+
+    Raises ConfigError where recordings are wanted and cannot be written.
+    """
     recorder = config.settings.recorder
     if not recorder.directory:
         return config.settings
-    absolute = msgspec.structs.replace(recorder, directory=str(config.resolve(recorder.directory)))
-    return msgspec.structs.replace(config.settings, recorder=absolute)
+    directory = config.resolve(recorder.directory)
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        writable = os.access(directory, os.W_OK)
+    except OSError as error:
+        raise ConfigError([recorder_problem(config, directory, error.strerror or str(error))]) from error
+    if not writable:
+        raise ConfigError([recorder_problem(config, directory, "no permission to write there")])
+    return msgspec.structs.replace(
+        config.settings, recorder=msgspec.structs.replace(recorder, directory=str(directory))
+    )
+
+
+def recorder_problem(config: Config, directory: Path, why: str) -> Problem:
+    text = f"expected a folder that recordings can be written to, got {directory}: {why}"
+    return Problem(str(config.path or ""), "recorder.directory", text)
 
 
 def unreachable(host: str, port: int, error: OSError) -> Problem:
