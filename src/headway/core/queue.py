@@ -86,7 +86,8 @@ class KeyQueue:
             self._arrivals = deque(p for p in self._arrivals if p.state is WAITING)
         if keep_starts and part.latest_start != NEVER:
             self._starts.push(part.latest_start, part, self.count)
-        if tenant.urgent.first() is part:
+        entry = tenant.entry
+        if entry is None or part.due < entry[1]:  # of equals the earlier arrival stays ahead
             self.turns.update(tenant)
             return True
         return False
