@@ -76,7 +76,11 @@ def serving(name: str, models: Path, directory: Path) -> Iterator[str]:
         yield address_of(name, process)
     finally:
         process.terminate()
-        process.wait(60)
+        try:
+            process.wait(30)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
 
 
 def address_of(name: str, process: subprocess.Popen[str]) -> str:

@@ -39,7 +39,13 @@ DISTINCT_BODIES = 512
 @click.option("--body", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="POST this file to URL.")
 @click.option("--header", "headers", multiple=True, metavar="'NAME: VALUE'", help="Sent with every request.")
 @click.option("--seed", type=int, default=0, show_default=True, help="Of lengths, texts and arrivals.")
-@click.option("--timeout-ms", type=click.FloatRange(0, min_open=True), default=60_000.0, show_default=True)
+@click.option(
+    "--timeout-ms",
+    type=click.FloatRange(0, min_open=True),
+    default=60_000.0,
+    show_default=True,
+    help="The client gives a request up so long after it was due.",
+)
 @click.option("--connections", type=click.IntRange(1), default=1024, show_default=True, help="Open loop: at most.")
 @click.option("--json", "json_path", type=click.Path(dir_okay=False, path_type=Path), help="Write the figures here.")
 def bench(
