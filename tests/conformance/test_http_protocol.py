@@ -467,3 +467,14 @@ def test_bodies_and_credentials_are_not_logged(caplog: pytest.LogCaptureFixture)
             assert "body-word" not in caplog.text and "credential-word" not in caplog.text
 
     run(scenario())
+
+
+def test_a_thousand_offers_to_upgrade_in_one_read_are_a_thousand_requests() -> None:
+    async def scenario() -> None:
+        async with world() as w:
+            client = await w.connect()
+            client.send(message("GET", "/health", Connection="Upgrade", Upgrade="h2c") * 1000)
+            for _ in range(1000):
+                assert (await client.answer()).status == 200
+
+    run(scenario())

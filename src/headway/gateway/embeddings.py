@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import logging
 from asyncio import AbstractEventLoop
@@ -69,7 +70,7 @@ class EmbeddingsApi:
     def close(self) -> None:
         self._pool.shutdown(wait=False, cancel_futures=True)
 
-    def handle(self, request: Request, loop: AbstractEventLoop, options: Options) -> Pending:
+    def handle(self, request: Request, options: Options) -> Pending:
         body = _decode(request.body)
         version = self._catalog.version(body.model, None)
         tokenizer = self._tokenizers.get((version.model, version.number))
@@ -82,7 +83,7 @@ class EmbeddingsApi:
         texts, ids = split_input(body.input, self._max_parts)
         job = _Job(self._calls, version, body, request, options)
         request.on_disconnect = job.abandon
-        self._pool.submit(job.tokenize, tokenizer, texts, ids, loop)
+        self._pool.submit(job.tokenize, tokenizer, texts, ids, asyncio.get_running_loop())
         return job.call.pending
 
 

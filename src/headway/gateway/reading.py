@@ -74,37 +74,42 @@ class Reader:
 
     def feed(self, data: bytes) -> None:
         """Raises Refused."""
+        while data:
+            data = self._parse(data)
+        if self._state == HEADERS and self._unparsed > self._max_header:
+            raise Refused(self._headers_too_large())
+
+    def _parse(self, data: bytes) -> bytes:
+        """What is left to be parsed by another parser."""
         self._unparsed += len(data)
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserUpgrade as upgrade:
-            self._decline_upgrade(data[upgrade.args[0] :])
+            return self._decline_upgrade(data[upgrade.args[0] :])
         except httptools.HttpParserCallbackError as error:
             if error.__context__ is None:
                 raise
             raise error.__context__ from None
         except httptools.HttpParserError as error:
             raise Refused(MalformedHttp(f"not a valid HTTP/1.1 request: {error}")) from None
-        if self._state == HEADERS and self._unparsed > self._max_header:
-            raise Refused(self._headers_too_large())
+        return b""
 
-    def _decline_upgrade(self, rest: bytes) -> None:
+    def _decline_upgrade(self, rest: bytes) -> bytes:
         """An offer to change the protocol may be ignored (RFC 9110, 7.8): its request is answered as any other.
 
         The parser has stopped after the headers. It takes a body only for a request without such an offer, so
         one with a body is put to a new parser again, without the offer.
         """
         self._parser = httptools.HttpRequestParser(self)
-        if self._offered_upgrade:
-            self._offered_upgrade = False
-            headers = dict(self._headers)
-            del headers[b"upgrade"]
-            if headers.pop(b"connection", b"").lower().endswith(b"close"):
-                headers[b"connection"] = b"close"
-            lines = b"".join(b"%b: %b\r\n" % header for header in headers.items())
-            rest = b"%b %b HTTP/1.1\r\n%b\r\n%b" % (self.method, self._target, lines, rest)
-        if rest and self.method != b"CONNECT":
-            self.feed(rest)
+        if not self._offered_upgrade:
+            return b"" if self.method == b"CONNECT" else rest
+        self._offered_upgrade = False
+        headers = dict(self._headers)
+        del headers[b"upgrade"]
+        if headers.pop(b"connection", b"").lower().endswith(b"close"):
+            headers[b"connection"] = b"close"
+        lines = b"".join(b"%b: %b\r\n" % header for header in headers.items())
+        return b"%b %b HTTP/1.1\r\n%b\r\n%b" % (self.method, self._target, lines, rest)
 
     def _headers_too_large(self) -> HeadersTooLarge:
         return HeadersTooLarge(f"the request line and headers take more than {self._max_header} bytes")

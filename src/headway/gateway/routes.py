@@ -6,7 +6,6 @@ a known version that is not ready is a 503 with Retry-After wherever the model w
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
@@ -125,8 +124,7 @@ class Routes:
         return _json(self._model_entry(self._catalog.model(at["model"]).name))
 
     def embeddings(self, request: Request, at: Parameters) -> Pending:
-        loop = asyncio.get_running_loop()
-        return self._embeddings.handle(request, loop, self._options(request, {}))
+        return self._embeddings.handle(request, self._options(request, {}))
 
     # -- operation --------------------------------------------------------------------------------
 
