@@ -62,8 +62,8 @@ def test_the_first_run_installs_and_makes_the_model_ready(set_up: SetUp) -> None
 
 
 def test_what_will_be_downloaded_is_said_once(set_up: SetUp) -> None:
-    assert set_up.run("dev").stderr.count("downloading, once") == 1
-    assert "downloading" not in set_up.run("dev").stderr
+    assert set_up.run("dev").stderr.count("downloads about") == 1
+    assert "downloads" not in set_up.run("dev").stderr
 
 
 def test_the_second_run_installs_nothing(set_up: SetUp) -> None:
@@ -79,6 +79,13 @@ def test_other_dependencies_are_installed_anew(set_up: SetUp) -> None:
     (set_up.folder / "pyproject.toml").write_text("[project]\nname = 'other'\n")
     set_up.run("serve")
     assert set_up.installed() != []
+
+
+def test_other_settings_of_the_tools_install_nothing(set_up: SetUp) -> None:
+    set_up.run("serve")
+    (set_up.folder / "pyproject.toml").write_text("[project]\n[tool.ruff]\nline-length = 120\n")
+    set_up.run("serve")
+    assert set_up.installed() == []
 
 
 def test_a_python_that_is_too_old_is_named(set_up: SetUp) -> None:
