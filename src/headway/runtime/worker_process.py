@@ -78,6 +78,12 @@ class WorkerProcess:
         return f"worker {self.id} of {self.version}"
 
     @property
+    def pid(self) -> int | None:
+        """Of the process, while there is one."""
+        process = self._process
+        return process.pid if process is not None and process.returncode is None else None
+
+    @property
     def over(self) -> bool:
         return not LEGAL[self.state]
 

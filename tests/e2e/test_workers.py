@@ -1,0 +1,638 @@
+"""The runtime with real worker processes, without a gateway: messages in, messages out.
+
+Where a test has to meet a model in the middle of its work, the model opens a named pipe: opening its
+other end returns when both are there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import uvloop
+
+from headway.config.settings import Batching, ModelSettings, Recorder, Settings, WarmUp, Workers
+from headway.core.ids import BatchKey, Part, VersionId
+from headway.core.outcomes import Outcome
+from headway.core.scheduler import Scheduler
+from headway.core.units import SECOND
+from headway.registry.spec import VersionSpec
+from headway.runtime.observer import BatchInfo, NullObserver, ReplyInfo
+from headway.runtime.replay import replay
+from headway.runtime.runtime import Runtime
+from headway.wire.frames import frames
+from headway.wire.messages import (
+    PROTOCOL_VERSION,
+    Cancel,
+    Hello,
+    PartPayload,
+    Reply,
+    StreamChunk,
+    Submit,
+    ToGateway,
+    VersionStatus,
+    Written,
+)
+from headway.wire.tensors import from_numpy, to_numpy
+from tests import models
+
+pytestmark = pytest.mark.e2e
+
+WAIT_S = 60
+
+GATED = """
+import os
+import numpy as np
+from headway.worker.errors import InputError
+
+class Model:
+    inputs = {"x": ("FP32", [-1, 1])}
+    outputs = {"y": ("FP32", [-1, 1])}
+
+    def load(self, context):
+        self.gate = os.path.join(context.path, "gate")
+
+    def execute(self, requests):
+        results = []
+        for request in requests:
+            value = float(request["x"][0, 0])
+            if value == -1:
+                with open(self.gate) as gate:
+                    gate.read()
+            if value == -2:
+                results.append(InputError("minus two is not welcome"))
+            elif value == -3:
+                raise ValueError("minus three breaks everything")
+            elif value == -4:
+                os._exit(9)
+            else:
+                results.append({"y": request["x"] * 2})
+        return results
+"""
+
+COUNTING = """
+import os
+
+class Model:
+    inputs = {}
+    outputs = {}
+
+    def load(self, context):
+        self.closed = os.path.join(context.path, "closed")
+
+    def stream(self, request):
+        try:
+            for number in range(request["count"]):
+                yield {"number": number}
+        finally:
+            if request.get("tell"):
+                with open(self.closed, "w") as closed:
+                    closed.write("closed")
+"""
+
+
+class Watch(NullObserver):
+    def __init__(self) -> None:
+        self.batches: list[BatchInfo] = []
+        self.replies: list[ReplyInfo] = []
+        self.states: list[str] = []
+
+    def batch_done(self, batch: BatchInfo) -> None:
+        self.batches.append(batch)
+
+    def written(self, reply: ReplyInfo) -> None:
+        self.replies.append(reply)
+
+    def worker_state(self, worker: int, version: VersionId, state: str, cause: str) -> None:
+        self.states.append(state)
+
+
+class Gateway:
+    """Stands where the gateway will: sends, and keeps what is delivered."""
+
+    def __init__(self, settings: Settings, specs: list[VersionSpec]) -> None:
+        self.news = asyncio.Condition()
+        self.replies: dict[int, Reply] = {}
+        self.chunks: dict[int, list[Any]] = {}
+        self.statuses: dict[VersionId, list[VersionStatus]] = {}
+        self.watch = Watch()
+        self.last = 0
+        self.changed = asyncio.Event()
+        self.errors: list[BaseException] = []
+        self.runtime = Runtime(settings, specs, self._deliver, self.watch, fatal=self.errors.append)
+
+    def _deliver(self, message: ToGateway) -> None:
+        if isinstance(message, Reply):
+            assert message.request not in self.replies, "a second outcome"
+            self.replies[message.request] = message
+            self.runtime.send(Written(message.request, time.monotonic_ns()))
+        elif isinstance(message, StreamChunk):
+            chunks = self.chunks.setdefault(message.request, [])
+            assert message.index == len(chunks), "a gap in the stream"
+            chunks.append(message.value)
+        else:
+            self.statuses.setdefault(VersionId(message.model, message.version), []).append(message)
+        self.changed.set()
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        async with asyncio.timeout(WAIT_S):
+            while not condition():
+                self.changed.clear()
+                await self.changed.wait()
+                assert not self.errors, self.errors
+
+    def state(self, model: str) -> str:
+        return self.status(model).state
+
+    def status(self, model: str) -> VersionStatus:
+        return self.statuses[VersionId(model, 1)][-1]
+
+    async def until_state(self, model: str, state: str) -> None:
+        await self.until(lambda: VersionId(model, 1) in self.statuses and self.state(model) == state)
+
+    def submit(self, model: str, *parts: list[list[float]], timeout_s: float = 60, **parameters: Any) -> int:
+        """Each part is its rows."""
+        self.last += 1
+        arrays = [np.array(rows, dtype=np.float32) for rows in parts]
+        payload = [PartPayload([from_numpy("x", array)]) for array in arrays]
+        now = time.monotonic_ns()
+        self.runtime.send(
+            Submit(
+                request=self.last,
+                tenant="default",
+                key=BatchKey(model, 1, f"x:{arrays[0].shape[1]}"),
+                parts=[Part(len(array), 1) for array in arrays],
+                payload=payload,
+                bytes=sum(array.nbytes for array in arrays),
+                deadline=now + int(timeout_s * SECOND),
+                priority=1,
+                parameters=parameters,
+                received=now,
+            )
+        )
+        return self.last
+
+    def stream(self, model: str, **body: Any) -> int:
+        self.last += 1
+        now = time.monotonic_ns()
+        key = BatchKey(model, 1, "stream")
+        self.runtime.send(Submit(self.last, "default", key, [Part(1, 1)], [], 10, now + 60 * SECOND, 1, {}, now, body))
+        return self.last
+
+    async def reply(self, request: int) -> Reply:
+        await self.until(lambda: request in self.replies)
+        return self.replies[request]
+
+    async def answer(self, request: int) -> list[Any]:
+        """The values of its output y, part by part."""
+        reply = await self.reply(request)
+        assert reply.outcome is Outcome.COMPLETED, reply
+        return [to_numpy(outputs[0]).tolist() for outputs in reply.outputs]
+
+    def pids(self, model: str) -> list[int]:
+        slots = self.runtime._supervisor.slots[VersionId(model, 1)]
+        return [pid for slot in slots if (pid := slot.worker.pid) is not None]
+
+    def assert_nothing_kept(self) -> None:
+        assert self.runtime.in_flight == 0
+        effects = self.runtime._effects
+        assert not effects._running
+        assert not effects._emitted
+        assert not effects._unwritten
+        assert self.runtime._memory.held == 0
+
+
+class World:
+    """Writes models, runs one runtime, checks that nothing is left of it."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.settings = Settings(
+            workers=Workers(backoff_s=0.01, max_failures=3), recorder=Recorder(str(root / "recording"))
+        )
+        self.specs: list[VersionSpec] = []
+
+    def onnx(self, name: str, settings: ModelSettings | None = None) -> None:
+        folder = models.affine(self.root / name / "1").parent
+        self.specs.append(VersionSpec(name, 1, str(folder), "onnx", settings or small()))
+
+    def python(self, name: str, code: str, settings: ModelSettings | None = None) -> Path:
+        folder = self.root / name / "1"
+        folder.mkdir(parents=True)
+        (folder / "model.py").write_text(code)
+        self.specs.append(VersionSpec(name, 1, str(folder), "python", settings or small()))
+        return folder
+
+    def gated(self, settings: ModelSettings | None = None) -> Path:
+        folder = self.python("gated", GATED, settings)
+        os.mkfifo(folder / "gate")
+        return folder / "gate"
+
+    def run(self, case: Callable[[Gateway], Coroutine[Any, Any, None]]) -> None:
+        async def main() -> None:
+            gateway = Gateway(self.settings, self.specs)
+            await gateway.runtime.start()
+            directory = Path(gateway.runtime._supervisor._directory)
+            assert is_private(directory), "others could connect"
+            try:
+                await case(gateway)
+                assert not gateway.errors, gateway.errors
+                pids = [pid for version in gateway.runtime._versions for pid in gateway.pids(version.model)]
+            finally:
+                await gateway.runtime.close()
+            assert not remaining([directory, *(Path(f"/proc/{pid}") for pid in pids)])
+            assert all(thread.name != "headway-recorder" for thread in threading.enumerate())
+            gateway.assert_nothing_kept()
+
+        uvloop.run(main())
+
+
+def small(**overrides: Any) -> ModelSettings:
+    return ModelSettings(warm_up=WarmUp(rows=(1,), repeats=1), **overrides)
+
+
+def is_private(directory: Path) -> bool:
+    return directory.stat().st_mode & 0o077 == 0
+
+
+def remaining(paths: list[Path]) -> list[Path]:
+    return [path for path in paths if path.exists()]
+
+
+async def meet(gate: Path) -> Any:
+    """Returns when a model is waiting at the gate; it goes on when what is returned is closed."""
+    return await asyncio.wait_for(asyncio.to_thread(open, gate, "w"), WAIT_S)
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    return World(tmp_path)
+
+
+# -- answers -----------------------------------------------------------------------------------
+
+
+def test_every_request_gets_its_own_answer_with_its_parts_in_order(world):
+    world.onnx("affine")
+
+    async def case(gateway: Gateway) -> None:
+        await gateway.until_state("affine", "ready")
+        sent = {gateway.submit("affine", *[[[i, j, 0, 1]] for j in range(1 + i % 3)]): i for i in range(300)}
+        for request, i in sent.items():
+            expected = [[[2 * i + 1, 2 * j + 1, 1, 3]] for j in range(1 + i % 3)]
+            assert await gateway.answer(request) == expected
+        assert sum(batch.rows for batch in gateway.watch.batches) == 600
+        assert len(gateway.watch.batches) < 300, "they were not batched"
+
+    world.run(case)
+
+
+def test_phases_add_up_to_the_time_a_request_took(world):
+    world.onnx("affine")
+
+    async def case(gateway: Gateway) -> None:
+        await gateway.until_state("affine", "ready")
+        begun = time.monotonic_ns()
+        await gateway.answer(gateway.submit("affine", [[1, 2, 3, 4]], [[5, 6, 7, 8]]))
+        ended = time.monotonic_ns()
+        [info] = gateway.watch.replies
+        spent = info.timings
+        phases = [spent.parse, spent.queue, spent.hand_over, spent.execute, spent.back, info.reply]
+        assert min(phases) >= 0, phases
+        assert spent.execute > 0
+        assert begun <= info.received
+        assert info.received + sum(phases) <= ended
+
+    world.run(case)
+
+
+def test_inputs_of_many_megabytes_arrive_whole(world):
+    world.python("wide", GATED.replace("[-1, 1]", "[-1, 1000000]"))
+
+    async def case(gateway: Gateway) -> None:
+        await gateway.until_state("wide", "ready")
+        rows = [[float(i)] * 1_000_000 for i in range(3)]
+        answers = [await gateway.answer(request) for request in [gateway.submit("wide", [row]) for row in rows]]
+        for i, [[[*values]]] in enumerate(answers):
+            assert set(values) == {2.0 * i}
+            assert len(values) == 1_000_000
+
+    world.run(case)
+
+
+def test_a_part_that_the_model_refuses_fails_alone_and_a_batch_that_raises_fails_whole(world):
+    world.gated(small(batching=Batching(hold=True, max_batch_size=2, max_queue_delay_ms=10_000)))
+
+    async def case(gateway: Gateway) -> None:
+        await gateway.until_state("gated", "ready")
+        refused, fine = gateway.submit("gated", [[-2]]), gateway.submit("gated", [[21]])
+        reply = await gateway.reply(refused)
+        assert (reply.outcome, reply.outputs) == (Outcome.INVALID_INPUT, [])
+        assert "minus two is not welcome" in reply.detail
+        assert await gateway.answer(fine) == [[[42]]]
+        together = [gateway.submit("gated", [[-3]]), gateway.submit("gated", [[1]])]
+        for request in together:
+            reply = await gateway.reply(request)
+            assert reply.outcome is Outcome.MODEL_ERROR
+            assert "minus three breaks everything" in reply.detail
+        assert [batch.failed for batch in gateway.watch.batches] == [False, True]
+
+    world.run(case)
+
+
+def test_a_late_answer_of_a_cancelled_request_is_dropped(world):
+    gate = world.gated()
+
+    async def case(gateway: Gateway) -> None:
+        await gateway.until_state("gated", "ready")
+        request = gateway.submit("gated", [[-1]])
+        waiting = await meet(gate)
+        gateway.runtime.send(Cancel(request))
+        assert (await gateway.reply(request)).outcome is Outcome.CANCELLED
+        waiting.close()
+        assert await gateway.answer(gateway.submit("gated", [[5]])) == [[[10]]]
+        assert len(gateway.watch.batches) == 2
+
+    world.run(case)
+
+
+def test_a_deadline_is_kept_while_the_worker_is_busy(world):
+    gate = world.gated()
+
+    async def case(gateway: Gateway) -> None:
+        await gateway.until_state("gated", "ready")
+        running = gateway.submit("gated", [[-1]])
+        waiting = await meet(gate)
+        late = gateway.submit("gated", [[1]], timeout_s=0.05)
+        reply = await gateway.reply(late)
+        assert reply.outcome is Outcome.DEADLINE_EXCEEDED
+        assert running not in gateway.replies
+        waiting.close()
+        assert await gateway.answer(running) == [[[-2]]]
+
+    world.run(case)
+
+
+def test_a_request_id_in_use_is_an_error_of_whoever_sent_it(world):
+    gate = world.gated()
+
+    async def case(gateway: Gateway) -> None:
+        await gateway.until_state("gated", "ready")
+        request = gateway.submit("gated", [[-1]])
+        waiting = await meet(gate)
+        gateway.last -= 1
+        with pytest.raises(ValueError, match="in use"):
+            gateway.submit("gated", [[1]])
+        waiting.close()
+        assert await gateway.answer(request) == [[[-2]]]
+
+    world.run(case)
+
+
+# -- streams -----------------------------------------------------------------------------------
+
+
+def test_a_stream_arrives_in_order_and_without_gaps(world):
+    world.python("counting", COUNTING, small(max_sequences=4))
+
+    async def case(gateway: Gateway) -> None:
+        await gateway.until_state("counting", "ready")
+        assert gateway.status("counting").meta.streaming
+        requests = [gateway.stream("counting", count=20 + i) for i in range(10)]
+        for i, request in enumerate(requests):
+            reply = await gateway.reply(request)
+            assert (reply.outcome, reply.outputs) == (Outcome.COMPLETED, [])
+            assert gateway.chunks[request] == [{"number": n} for n in range(20 + i)]
+
+    world.run(case)
+
+
+def test_a_cancelled_stream_is_closed_in_the_model_and_makes_room(world):
+    folder = world.python("counting", COUNTING, small(max_sequences=1))
+    os.mkfifo(folder / "closed")
+
+    async def case(gateway: Gateway) -> None:
+        await gateway.until_state("counting", "ready")
+        endless = gateway.stream("counting", count=10**12, tell=True)
+        await gateway.until(lambda: len(gateway.chunks.get(endless, ())) >= 3)
+        queued = gateway.stream("counting", count=2)
+        gateway.runtime.send(Cancel(endless))
+        assert (await gateway.reply(endless)).outcome is Outcome.CANCELLED
+        closed = await asyncio.wait_for(asyncio.to_thread((folder / "closed").read_text), WAIT_S)
+        assert closed == "closed"
+        assert (await gateway.reply(queued)).outcome is Outcome.COMPLETED
+        assert gateway.chunks[queued] == [{"number": 0}, {"number": 1}]
+
+    world.run(case)
+
+
+# -- deaths ------------------------------------------------------------------------------------
+
+
+def test_after_a_kill_what_ran_is_told_so_what_waited_is_served_and_service_comes_back_by_itself(world):
+    gate = world.gated()
+
+    async def case(gateway: Gateway) -> None:
+        await gateway.until_state("gated", "ready")
+        running = gateway.submit("gated", [[-1]])
+        waiting = await meet(gate)
+        queued = gateway.submit("gated", [[4]])
+        os.kill(gateway.pids("gated")[0], signal.SIGKILL)
+        reply = await gateway.reply(running)
+        assert reply.outcome is Outcome.WORKER_LOST
+        assert gateway.state("gated") == "unavailable"
+        assert gateway.status("gated").retry_after > 0
+        assert gateway.status("gated").reason in ("signal SIGKILL", "channel closed")
+        waiting.close()
+        await gateway.until_state("gated", "ready")
+        assert await gateway.answer(queued) == [[[8]]]
+        assert Counter(gateway.watch.states)["lost"] == 1
+
+    world.run(case)
+
+
+def test_a_model_that_ends_its_process_is_named_with_its_exit_code_and_given_up_after_so_many_times(world):
+    world.gated()
+
+    async def case(gateway: Gateway) -> None:
+        for _ in range(3):
+            await gateway.until_state("gated", "ready")
+            reply = await gateway.reply(gateway.submit("gated", [[-4]]))
+            assert reply.outcome is Outcome.WORKER_LOST
+        await gateway.until_state("gated", "failed")
+        refused = await gateway.reply(gateway.submit("gated", [[1]]))
+        assert refused.outcome is Outcome.NO_WORKER
+
+    world.run(case)
+
+
+def test_a_worker_that_answered_in_between_has_not_failed_in_a_row(world):
+    world.gated()
+
+    async def case(gateway: Gateway) -> None:
+        for _ in range(5):
+            await gateway.until_state("gated", "ready")
+            assert await gateway.answer(gateway.submit("gated", [[1]])) == [[[2]]]
+            await gateway.reply(gateway.submit("gated", [[-4]]))
+        await gateway.until_state("gated", "ready")
+
+    world.run(case)
+
+
+def test_a_worker_leaves_sigterm_and_ctrl_c_to_the_server(world):
+    gate = world.gated()
+
+    async def case(gateway: Gateway) -> None:
+        await gateway.until_state("gated", "ready")
+        running = gateway.submit("gated", [[-1]])
+        waiting = await meet(gate)
+        os.kill(gateway.pids("gated")[0], signal.SIGTERM)
+        os.kill(gateway.pids("gated")[0], signal.SIGINT)
+        waiting.close()
+        assert await gateway.answer(running) == [[[-2]]]
+
+    world.run(case)
+
+
+def test_a_version_that_cannot_be_loaded_is_tried_again_then_failed_with_the_reason_and_others_serve(world):
+    world.python("broken", "raise RuntimeError('no such luck')")
+    world.onnx("affine")
+
+    async def case(gateway: Gateway) -> None:
+        await gateway.until_state("broken", "failed")
+        assert "no such luck" in gateway.status("broken").reason
+        assert Counter(gateway.watch.states)["lost"] == 3
+        reply = await gateway.reply(gateway.submit("broken", [[1]]))
+        assert reply.outcome is Outcome.NO_WORKER
+        await gateway.until_state("affine", "ready")
+        assert await gateway.answer(gateway.submit("affine", [[0, 0, 0, 0]])) == [[[1, 1, 1, 1]]]
+
+    world.run(case)
+
+
+def test_a_version_that_does_not_get_ready_in_time_is_given_up(world):
+    world.settings = Settings(workers=Workers(start_timeout_s=0.2, max_failures=1))
+    folder = world.python("stuck", "import os; open(os.path.join(os.path.dirname(__file__), 'never')).read()")
+    os.mkfifo(folder / "never")
+
+    async def case(gateway: Gateway) -> None:
+        await gateway.until_state("stuck", "failed")
+        assert gateway.status("stuck").reason == "not ready within 0.2 s"
+
+    world.run(case)
+
+
+@pytest.mark.parametrize(
+    ("hello", "reason"),
+    [
+        (Hello(PROTOCOL_VERSION + 1, 1, 1, "guess"), "protocol version"),
+        (Hello(PROTOCOL_VERSION, 99, 1, "guess"), "worker 99 is not expected"),
+        (Hello(PROTOCOL_VERSION, 1, 1, "guess"), "wrong token for worker 1"),
+    ],
+)
+def test_a_stranger_at_the_workers_socket_is_refused_with_a_line_in_the_log(world, caplog, hello, reason):
+    world.onnx("affine")
+
+    async def case(gateway: Gateway) -> None:
+        loop = asyncio.get_running_loop()
+        with socket.socket(socket.AF_UNIX) as stranger:
+            stranger.setblocking(False)
+            await loop.sock_connect(stranger, gateway.runtime._supervisor.address.removeprefix("unix:"))
+            await loop.sock_sendall(stranger, b"".join(next(frames(hello, (), 1))))
+            assert await loop.sock_recv(stranger, 1) == b""
+        assert reason in caplog.text
+        await gateway.until_state("affine", "ready")
+
+    world.run(case)
+
+
+# -- the end -----------------------------------------------------------------------------------
+
+
+def test_draining_refuses_what_is_new_and_loses_nothing_that_is_in_flight(world):
+    gate = world.gated()
+
+    async def case(gateway: Gateway) -> None:
+        await gateway.until_state("gated", "ready")
+        running = gateway.submit("gated", [[-1]])
+        waiting = await meet(gate)
+        queued = [gateway.submit("gated", [[i]]) for i in range(50)]
+        await asyncio.sleep(0)
+        draining = asyncio.ensure_future(gateway.runtime.drain(WAIT_S))
+        await gateway.until_state("gated", "draining")
+        refused = await gateway.reply(gateway.submit("gated", [[1]]))
+        assert refused.outcome is Outcome.DRAINING
+        waiting.close()
+        assert await draining
+        assert await gateway.answer(running) == [[[-2]]]
+        assert [await gateway.answer(request) for request in queued] == [[[[2 * i]]] for i in range(50)]
+
+    world.run(case)
+
+
+def test_what_is_left_when_the_grace_is_over_gets_an_outcome_too(world):
+    gate = world.gated()
+
+    async def case(gateway: Gateway) -> None:
+        await gateway.until_state("gated", "ready")
+        running = gateway.submit("gated", [[-1]])
+        waiting = await meet(gate)
+        queued = gateway.submit("gated", [[1]])
+        assert not await gateway.runtime.drain(0.05)
+        await gateway.runtime.close()
+        waiting.close()
+        outcomes = [gateway.replies[request].outcome for request in (running, queued)]
+        assert outcomes[0] is Outcome.WORKER_LOST
+        assert outcomes[1] is not Outcome.COMPLETED
+        late = gateway.submit("gated", [[1]])
+        assert gateway.replies[late].outcome is Outcome.DRAINING
+
+    world.run(case)
+
+
+def test_closing_while_workers_start_leaves_nothing_behind(world):
+    world.onnx("affine", small(instances=2))
+
+    async def case(gateway: Gateway) -> None:
+        await gateway.until(lambda: len(gateway.watch.states) == 2)
+
+    world.run(case)
+
+
+def test_the_recording_of_it_all_replays_to_the_same_effects(world, tmp_path):
+    gate = world.gated()
+    world.python("counting", COUNTING, small(max_sequences=2))
+
+    async def case(gateway: Gateway) -> None:
+        await gateway.until_state("gated", "ready")
+        await gateway.until_state("counting", "ready")
+        many = [gateway.submit("gated", [[i]]) for i in range(100)]
+        streams = [gateway.stream("counting", count=10) for _ in range(5)]
+        for request in [*many, *streams]:
+            await gateway.reply(request)
+        running = gateway.submit("gated", [[-1]])
+        waiting = await meet(gate)
+        os.kill(gateway.pids("gated")[0], signal.SIGKILL)
+        await gateway.reply(running)
+        waiting.close()
+        await gateway.until_state("gated", "ready")
+        await gateway.reply(gateway.submit("gated", [[1]], timeout_s=0.000001))
+        await gateway.runtime.drain(WAIT_S)
+
+    world.run(case)
+    [path] = (tmp_path / "recording").iterdir()
+    report = replay(path, Scheduler.restore)
+    assert report.difference is None
+    assert report.events["RequestArrived"] == 107
+    assert report.effects["ResolveRequest"] == 107
+    assert report.events["WorkerLost"] == 1
