@@ -5,16 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from enum import Enum
 
+from headway.core.requests import PART_LIFECYCLE
 from headway.core.workers import WORKER_LIFECYCLE
 from headway.runtime.worker_process import LEGAL
 
 HEAD = """\
 # Lifecycles
 
-Written by `make diagrams` from the tables that the code obeys; any transition that is not drawn raises.
+Written by `make diagrams` from the tables that the code obeys. For a worker, a transition that is not drawn raises.
 """
 
 LIFECYCLES: list[tuple[str, str, Mapping[Enum, Sequence[Enum]]]] = [
+    ("A part of a request", "headway.core.requests.PART_LIFECYCLE", dict(PART_LIFECYCLE)),
     ("A worker, as the scheduler sees it", "headway.core.workers.WORKER_LIFECYCLE", dict(WORKER_LIFECYCLE)),
     ("A worker's process, as the supervisor sees it", "headway.runtime.worker_process.LEGAL", dict(LEGAL)),
 ]
