@@ -4,20 +4,32 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import re
 import shlex
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from headway.registry.minilm import prepare
-from tests.e2e.served import HEADWAY, Served, put, served
-from tests.models import affine
+from tests.e2e.served import HEADWAY, Served, served
 
 pytestmark = pytest.mark.e2e
 
 ROOT = Path(__file__).parents[2]
+
+
+OWN_MODEL = "\n## Your own model in five minutes\n"
+
+
+def own_models() -> list[Any]:
+    """The three ways that README.md shows, as parameters."""
+    after = (ROOT / "README.md").read_text().split(OWN_MODEL)[1].split("\n## ")[0]
+    sections = [section.split("\n", 1) for section in after.split("\n### ")[1:]]
+    assert len(sections) == 3
+    return [pytest.param(body, id=title) for title, body in sections]
 
 
 def ask(server: Served, curl: str) -> tuple[int, object]:
@@ -55,26 +67,19 @@ def test_the_requests_that_the_server_prints_are_answered(tmp_path: Path) -> Non
         assert [ask(server, curl)[0] for curl in printed] == [200, 200]
 
 
-def test_an_onnx_file_in_a_folder_is_all_it_takes(tmp_path: Path) -> None:
-    affine(tmp_path / "models/mine/1", scale=2, shift=1, width=2)
-    with served("--models", tmp_path / "models", "--port", "0", cwd=tmp_path) as server:
-        status, body = server.until_serving().infer("mine", "x", "FP32", [1, 2], [1, 2])
-        assert (status, body["outputs"][0]["data"]) == (200, [3.0, 5.0])
-
-
-def test_a_class_in_a_file_is_all_it_takes(tmp_path: Path) -> None:
-    text = """
-class Model:
-    inputs = {"x": ("FP32", [-1, 2])}
-    outputs = {"sum": ("FP32", [-1])}
-
-    def execute(self, requests):
-        return [{"sum": request["x"].sum(axis=1)} for request in requests]
-"""
-    put(tmp_path, "models/total/1/model.py", text)
-    with served("--models", tmp_path / "models", "--port", "0", cwd=tmp_path) as server:
-        status, body = server.until_serving().infer("total", "x", "FP32", [1, 2, 3, 4], [2, 2])
-        assert (status, body["outputs"][0]["data"]) == (200, [3.0, 7.0])
+@pytest.mark.parametrize("section", own_models())
+def test_a_model_of_ones_own_answers_as_the_readme_says(tmp_path: Path, section: str) -> None:
+    blocks = re.findall(r"```(sh|json)\n(.*?)\n```", section, re.DOTALL)
+    (_, made), *asked = blocks
+    preparation, serve = made[: made.index("headway serve")], made[made.index("headway serve") :]
+    paths = f"{HEADWAY.parent}{os.pathsep}{os.environ['PATH']}"
+    subprocess.run(["sh", "-euc", preparation], cwd=tmp_path, env={**os.environ, "PATH": paths}, check=True)
+    arguments = shlex.split(serve.replace("--port 8001", "--port 0"))[2:]
+    with served(*arguments, cwd=tmp_path) as server:
+        server.until_serving()
+        assert len(asked) >= 2
+        for (_, curl), (_, answer) in zip(asked[::2], asked[1::2], strict=True):
+            assert ask(server, curl) == (200, json.loads(answer))
 
 
 def test_the_default_model_turns_text_into_a_vector_of_length_one() -> None:
