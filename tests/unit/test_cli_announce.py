@@ -1,0 +1,94 @@
+"""What the server prints when it is ready."""
+
+from __future__ import annotations
+
+import json
+import shlex
+
+import pytest
+
+from headway.cli.announce import Answer, client_address, lines
+from headway.config.settings import Embeddings, ModelSettings
+from headway.registry.spec import VersionSpec
+from headway.wire.messages import InputMeta, ModelMeta, VersionStatus
+
+X = InputMeta("x", "FP32", (-1, -1))
+HOME = "http://127.0.0.1:8000"
+
+
+def answer(
+    model: str,
+    version: int = 1,
+    inputs: tuple[InputMeta, ...] = (X,),
+    state: str = "ready",
+    reason: str = "",
+    streaming: bool = False,
+    embeddings: Embeddings | None = None,
+) -> Answer:
+    spec = VersionSpec(model, version, f"/m/{model}", "onnx", ModelSettings(embeddings=embeddings))
+    meta = ModelMeta("onnxruntime_onnx", inputs, (), streaming=streaming)
+    return Answer(spec, VersionStatus(model, version, state, meta if state == "ready" else None, reason))
+
+
+def commands(*answers: Answer) -> list[list[str]]:
+    printed = list(lines(HOME, answers))
+    return [shlex.split(line) for line in printed[printed.index("Try:") + 1 :]]
+
+
+def test_the_address_comes_first_so_that_a_program_can_read_it() -> None:
+    assert next(lines(HOME, [])) == f"headway is serving on {HOME}"
+
+
+def test_each_version_says_whether_it_is_ready_and_why_not() -> None:
+    printed = list(lines(HOME, [answer("a"), answer("b", state="loading", reason="no such weights")]))
+    assert printed[1:3] == ["  a/1 is ready", "  b/1 is not ready (loading): no such weights"]
+
+
+def test_metrics_are_always_shown() -> None:
+    assert commands() == [["curl", f"{HOME}/metrics"]]
+
+
+def test_a_model_gets_a_request_that_fits_its_inputs() -> None:
+    inputs = (X, InputMeta("t", "BYTES", (-1, 2)), InputMeta("b", "BOOL", (-1,)), InputMeta("o", "FP32", (-1,), True))
+    curl = commands(answer("a", inputs=inputs))[0]
+    assert curl[1] == f"{HOME}/v2/models/a/infer"
+    assert json.loads(curl[-1])["inputs"] == [
+        {"name": "x", "datatype": "FP32", "shape": [1, 4], "data": [1, 1, 1, 1]},
+        {"name": "t", "datatype": "BYTES", "shape": [1, 2], "data": ["text", "text"]},
+        {"name": "b", "datatype": "BOOL", "shape": [1], "data": [True]},
+    ]
+
+
+def test_a_model_whose_inputs_are_too_large_to_paste_gets_no_request() -> None:
+    image = InputMeta("image", "FP32", (-1, 3, 224, 224))
+    assert len(commands(answer("a", inputs=(image,)))) == 1
+
+
+def test_each_kind_of_model_gets_one_request() -> None:
+    found = commands(
+        answer("a"),
+        answer("b"),
+        answer("encoder", embeddings=Embeddings()),
+        answer("toy", streaming=True, inputs=()),
+        answer("broken", state="failed", reason="lost", embeddings=Embeddings()),
+    )
+    assert [next(word for word in curl if word.startswith(HOME)).removeprefix(HOME) for curl in found] == [
+        "/v1/embeddings",
+        "/v2/models/toy/generate_stream",
+        "/v2/models/a/infer",
+        "/metrics",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("host", "address"),
+    [
+        ("127.0.0.1", "http://127.0.0.1:80"),
+        ("0.0.0.0", "http://127.0.0.1:80"),
+        ("::", "http://[::1]:80"),
+        ("::1", "http://[::1]:80"),
+        ("10.0.0.7", "http://10.0.0.7:80"),
+    ],
+)
+def test_the_address_is_one_that_a_client_on_this_machine_can_use(host: str, address: str) -> None:
+    assert client_address(host, 80) == address
