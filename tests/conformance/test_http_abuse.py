@@ -174,6 +174,8 @@ BODIES: dict[str, tuple[bytes, int, str]] = {
     "number beyond double": (kinds("FP64", "[1e400]"), 400, "invalid_request"),
     "number beyond FP32": (with_x(data=[1, 1e39]), 400, "invalid_request"),
     "number beyond FP16": (kinds("FP16", "[70000]"), 400, "invalid_request"),
+    "number beyond BF16": (kinds("BF16", "[1e39]"), 400, "invalid_request"),
+    "number just beyond FP32": (kinds("FP32", "[3.4028236e38]"), 400, "invalid_request"),
     "ragged nesting": (with_x(shape=[2, 2], data=[[1, 2], [3]]), 400, "invalid_request"),
     "nesting that ends early": (with_x(shape=[2, 2], data=[[1, 2], 3]), 400, "invalid_request"),
     "nesting too deep": (with_x(shape=[1, 2], data=[[[1, 2]]]), 400, "invalid_request"),

@@ -316,6 +316,23 @@ def test_a_trickle_of_header_bytes_does_not_prolong_the_time() -> None:
     run(scenario())
 
 
+def test_time_that_the_server_does_not_read_is_not_counted_against_the_client() -> None:
+    async def scenario() -> None:
+        runtime = FakeRuntime(answer=None)
+        async with world(runtime, limits=Limits(header_timeout_s=0.02, idle_timeout_s=0.02)) as w:
+            client, idle = await w.connect(), await w.connect()
+            client.send(message("POST", INFER, GOOD) * 17 + b"GET /health HTT")
+            submitted = [await runtime.next(Submit) for _ in range(16)]
+            assert await idle.closed()
+            client.send(b"P/1.1\r\nHost: a\r\n\r\n")
+            runtime.answer = echo
+            for submit in submitted:
+                runtime.deliver(echo(submit))
+            assert [(await client.answer()).status for _ in range(18)] == [200] * 18
+
+    run(scenario())
+
+
 def test_a_body_that_does_not_come_in_time_is_given_up() -> None:
     async def scenario() -> None:
         async with world(limits=Limits(body_timeout_s=0.05)) as w:

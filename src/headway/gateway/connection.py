@@ -148,6 +148,7 @@ class Connection(asyncio.Protocol):
             if want:
                 self._transport.pause_reading()
             else:
+                self._since = self._server.now  # the time that we did not read is not the client's
                 self._transport.resume_reading()
 
     # -- writing ----------------------------------------------------------------------------------
@@ -262,6 +263,8 @@ class Connection(asyncio.Protocol):
             self._expire(waited, LINGER_S, self.abort)
         elif self._write_paused or self._closing:  # the client does not take what is written
             self._expire(waited, limits.body_timeout_s, self.abort)
+        elif self._read_paused:
+            return
         elif self._reader.in_headers:
             self._expire(waited, limits.header_timeout_s, self._headers_late)
         elif self._reader.in_body:

@@ -22,7 +22,7 @@ from msgspec import Meta
 
 from headway.gateway.errors import BadRequest, NotRepresentable
 from headway.gateway.floats import shortest
-from headway.wire.tensors import NUMPY_DTYPES, pack_bytes
+from headway.wire.tensors import COPIED_BELOW, NUMPY_DTYPES, pack_bytes
 
 Array = npt.NDArray[Any]
 
@@ -100,21 +100,25 @@ def _product(shape: tuple[int, ...]) -> int:
 
 
 def _array(name: str, datatype: str, values: list[Any]) -> Array:
-    if datatype == "BF16":
-        return _to_bf16(_finite(name, datatype, values, np.array(values, np.float32)))
+    dtype = "<f4" if datatype == "BF16" else NUMPY_DTYPES[datatype]
     try:
-        with np.errstate(over="ignore"):
-            array = np.array(values, dtype=NUMPY_DTYPES[datatype])
-    except OverflowError:
-        raise BadRequest(f"input {name!r}: a number is out of the range of {datatype}") from None
-    return _finite(name, datatype, values, array) if datatype in ("FP16", "FP32") else array
+        with np.errstate(over="raise"):
+            array = np.array(values, dtype)
+    except (OverflowError, FloatingPointError):
+        raise BadRequest(
+            f"input {name!r}: {_first_too_large(values, dtype)} is out of the range of {datatype}"
+        ) from None
+    return _to_bf16(array) if datatype == "BF16" else array
 
 
-def _finite(name: str, datatype: str, values: list[Any], array: Array) -> Array:
-    if not np.isfinite(array).all():
-        at = int(np.flatnonzero(~np.isfinite(array))[0])
-        raise BadRequest(f"input {name!r}: {values[at]!r} at position {at} is out of the range of {datatype}")
-    return array
+def _first_too_large(values: list[Any], dtype: str) -> str:
+    for at, value in enumerate(values):
+        try:
+            with np.errstate(over="raise"):
+                np.array(value, dtype)
+        except (OverflowError, FloatingPointError):
+            return f"{value!r} at position {at}"
+    return "a number"
 
 
 def _to_bf16(array: npt.NDArray[np.float32]) -> npt.NDArray[np.uint16]:
@@ -127,7 +131,9 @@ def buffer_of(data: Array | list[Any]) -> bytes | memoryview:
     """The raw bytes of what `read` returned."""
     if isinstance(data, list):
         return pack_bytes(data)
-    return data.reshape(-1).view(np.uint8).data if data.size else b""
+    if data.nbytes <= COPIED_BELOW:
+        return data.tobytes()
+    return data.reshape(-1).view(np.uint8).data
 
 
 def _excerpt(raw: bytes) -> str:

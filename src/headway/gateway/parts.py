@@ -28,10 +28,10 @@ class InputData:
 
 def cut(inputs: list[InputData], rows: int, length: int, most: int) -> tuple[list[Part], list[PartPayload], int]:
     """Runs of at most `most` rows: their sizes, their tensors (slices, not copies), all bytes together."""
-    buffers = [b"" if isinstance(i.data, list) and rows > most else buffer_of(i.data) for i in inputs]
     if rows <= most:
-        tensors = [Tensor(i.name, i.datatype, i.shape, buffer) for i, buffer in zip(inputs, buffers, strict=True)]
-        return [Part(rows, length)], [PartPayload(tensors)], sum(len(buffer) for buffer in buffers)
+        tensors = [Tensor(i.name, i.datatype, i.shape, buffer_of(i.data)) for i in inputs]
+        return [Part(rows, length)], [PartPayload(tensors)], sum([len(tensor.data) for tensor in tensors])
+    buffers = [b"" if isinstance(i.data, list) else buffer_of(i.data) for i in inputs]
     parts: list[Part] = []
     payload: list[PartPayload] = []
     total = 0
