@@ -3,6 +3,7 @@
 SHELL := /bin/sh
 export PYTHON ?= python3
 export HF_HUB_OFFLINE := 1
+export ORT_DISABLE_TELEMETRY := 1
 
 BIN := .venv/bin
 CONFIG ?= headway.toml
