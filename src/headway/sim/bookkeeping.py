@@ -14,11 +14,15 @@ from headway.sim.ledger import Ledger, TrackedRequest, TrackedVersion, TrackedWo
 
 
 class Bookkeeper:
-    """arrived, emitting: requests that arrived, and sequences that moved on, in this call."""
+    """Of this call: requests that arrived, and those whose sequence moved on.
+
+    left: (worker, request, attempt) of the sequences that ended, or whose worker did.
+    """
 
     def __init__(self, ledger: Ledger) -> None:
         self.arrived: dict[RequestId, TrackedRequest] = {}
         self.emitting: dict[RequestId, TrackedRequest] = {}
+        self.left: dict[tuple[WorkerId, RequestId, int], None] = {}
         self._ledger = ledger
         self._now: Instant = 0
         self._apply: dict[type[ev.Event], Callable[[Any], None]] = {
@@ -47,6 +51,7 @@ class Bookkeeper:
         self._now = now
         self.arrived.clear()
         self.emitting.clear()
+        self.left.clear()
         for event in events:
             self._apply[type(event)](event)
         self._expire()
@@ -67,6 +72,7 @@ class Bookkeeper:
             self._ledger.versions[event.version] = TrackedVersion(event.policy)
         else:
             known.policy = event.policy
+            known.draining = False
 
     def _version_drained(self, event: ev.VersionDrained) -> None:
         self._ledger.versions[event.version].draining = True
@@ -143,7 +149,8 @@ class Bookkeeper:
         for batch in worker.batches.values():
             for ref in batch.parts:
                 self._ledger.owe(ref.request, Outcome.WORKER_LOST)
-        for request, _ in worker.sequences:
+        for request, attempt in worker.sequences:
+            self.left[event.worker, request, attempt] = None
             self._ledger.owe(request, Outcome.WORKER_LOST)
 
     # -- answers: anything not running where it says is late, and changes nothing ---------------------
@@ -192,7 +199,10 @@ class Bookkeeper:
 
     def _take_sequence(self, worker: WorkerId, request: RequestId, attempt: int) -> bool:
         tracked = self._ledger.workers.get(worker)
-        return tracked is not None and tracked.sequences.pop((request, attempt), None) is not None
+        if tracked is None or tracked.sequences.pop((request, attempt), None) is None:
+            return False
+        self.left[worker, request, attempt] = None
+        return True
 
 
 def _exceeds(part: Part, policy: BatchPolicy) -> bool:

@@ -82,18 +82,23 @@ class Chaos(Disturbances):
         return self._server_drains or version in self._drained
 
     def _administer(self) -> None:
-        actions = [self._toggle_memory] * 4 + [self._reconfigure] * 4 + [self._change_capacity] * 2
+        actions = [self._toggle_memory] * 6 + [self._reconfigure] * 4 + [self._change_capacity] * 2
         self._rng.choice([*actions, self._reconfigure_server, self._drain_version, self._drain_server])()
 
     def _toggle_memory(self) -> None:
         self._memory_high = not self._memory_high
         self._driver.tell(MemoryPressureChanged(self._memory_high))
+        if self._memory_high:  # it flushes what waits, and then has nothing left to do but refuse
+            self._driver.at(self._driver.now + 2 * self._plan.grid, self._relax)
+
+    def _relax(self) -> None:
+        if self._memory_high:
+            self._toggle_memory()
 
     def _reconfigure(self) -> None:
-        """New rules for a version that is in service."""
+        """New rules for a version; one that was drained is in service again."""
         version = self._rng.choice(list(self._plan.policies))
-        if self.is_draining(version):
-            return
+        self._drained.pop(version, None)
         policy = random_policy(self._rng, self._plan.grid, self._plan.policies[version].style)
         self._driver.tell(VersionConfigured(version, policy))
 

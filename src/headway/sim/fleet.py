@@ -123,7 +123,13 @@ class Fleet:
         self._driver.tell(WorkerReady(worker.worker, model.capacity, model.measurements))
 
     def _stop_if_empty(self, worker: SimWorker) -> None:
+        """A process needs a moment to exit; it must not be given anything in it."""
         if worker.draining and not worker.gone and not worker.running and not worker.sequences:
+            moment = self._rng.randrange(0, 4) * self.faults.grid
+            self._driver.at(self._driver.now + moment, lambda: self._stopped(worker))
+
+    def _stopped(self, worker: SimWorker) -> None:
+        if not worker.gone:
             self._end(worker, WorkerStopped(worker.worker))
 
     def _end(self, worker: SimWorker, event: Event) -> None:
@@ -151,6 +157,9 @@ class Fleet:
             duration *= 4
         answer = self._answer(effect, duration)
         self._driver.at(self._driver.now + duration, lambda: self._batch_ended(worker, answer))
+        if self._happens(self.faults.misdirected):
+            early = self._driver.now + self._rng.randrange(duration)
+            self._driver.at(early // self.faults.grid * self.faults.grid, lambda: self._tell_wrongly(answer))
 
     def _answer(self, effect: DispatchBatch, duration: Duration) -> BatchCompleted | BatchFailed:
         if self._happens(self.faults.batch_fails):
@@ -163,8 +172,6 @@ class Fleet:
         return BatchCompleted(effect.worker, effect.batch, duration, failures)
 
     def _batch_ended(self, worker: SimWorker, answer: BatchCompleted | BatchFailed) -> None:
-        if self._happens(self.faults.misdirected):
-            self._tell_wrongly(answer)
         worker.running.pop(answer.batch, None)
         self._report(worker, answer)
         self._stop_if_empty(worker)

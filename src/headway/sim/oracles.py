@@ -218,10 +218,12 @@ class Oracle:
         self._started.append((request, 0))
 
     def _aborted(self, effect: AbortSequence) -> None:
+        self._require(effect.request not in self.ledger.open, f"{effect}: it has no outcome yet")
+        if (effect.worker, effect.request, effect.attempt) in self._books.left:
+            return  # it was given up and came to its end in the same call
         worker = self.ledger.workers.get(effect.worker)
         asked = None if worker is None else worker.sequences.get((effect.request, effect.attempt))
         self._require(asked is False, f"{effect}: not running there, or aborted before")
-        self._require(effect.request not in self.ledger.open, f"{effect}: it has no outcome yet")
         assert worker is not None
         worker.sequences[effect.request, effect.attempt] = True
 

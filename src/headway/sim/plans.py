@@ -63,7 +63,7 @@ def plan_world(seed: int) -> WorldPlan:
         arrivals=_arrivals(Random(f"{seed} arrivals"), grid, keys, policies, tenants, count, duration),
         closed_loop_clients=rng.choice((0, 0, 0, 3, 20)),
         faults=_faults(rng, grid, duration) if broken else NO_FAULTS,
-        admin_every=rng.choice((0, duration // 3 + 1, duration // 10 + 1)) if broken else 0,
+        admin_every=rng.choice((0, duration // 5 + 1, duration // 25 + 1)) if broken else 0,
         heal_at=duration,
     )
 

@@ -20,10 +20,11 @@ from random import Random
 from time import perf_counter
 
 from headway.core.effects import Effect
-from headway.core.events import Event, MemoryPressureChanged, ServerConfigured, VersionConfigured
+from headway.core.events import DrainStarted, Event, MemoryPressureChanged, ServerConfigured, VersionConfigured
+from headway.core.ids import VersionId
 from headway.core.outcomes import Outcome
 from headway.core.scheduler import Scheduler
-from headway.core.units import NEVER, Instant
+from headway.core.units import NEVER, SECOND, Instant
 from headway.sim.chaos import Chaos
 from headway.sim.clients import Clients
 from headway.sim.driver import Driver
@@ -35,6 +36,8 @@ from headway.sim.workloads import Arrival
 
 PROBES = 4
 """Requests sent to each version after healing, with all the time in the world: they must complete."""
+
+MINUTE = 60 * SECOND
 
 
 @dataclass(slots=True)
@@ -105,7 +108,7 @@ class World:
         self._play()
         self._heal()
         self._probe()
-        self.driver.run()
+        self._drain()
         self.oracle.finish(self.driver.scheduler)
         if len(self.driver.requests):
             raise OracleViolation(f"the clients still wait for {list(self.driver.requests)}")
@@ -140,19 +143,44 @@ class World:
 
     def _probe(self) -> None:
         """What the faults left behind must not keep a healthy server from serving."""
-        before = self.oracle.outcomes.get(Outcome.COMPLETED, 0)
-        expected = 0
-        for version in self.plan.policies:
-            if not self.chaos.is_draining(version):
-                expected += PROBES
-                for _ in range(PROBES):
-                    self.clients.send(self._probe_arrival(version))
+        completed = self._completed
+        self._let_a_minute_begin()
+        sent = self._send_probes()
         self.driver.run()
-        completed = self.oracle.outcomes.get(Outcome.COMPLETED, 0) - before
-        if completed != expected:
-            self.oracle.fail(f"of {expected} requests to a healed server only {completed} completed")
+        self._all_completed(sent, completed, "to a healed server")
 
-    def _probe_arrival(self, version: object) -> Arrival:
+    def _drain(self) -> None:
+        """What was let in before the server goes down is still answered, and at once."""
+        completed = self._completed
+        self._let_a_minute_begin()
+        sent = self._send_probes()
+        self.driver.run(until=self.driver.now)
+        self.driver.tell(DrainStarted())
+        self.driver.run()
+        self._all_completed(sent, completed, "let in before the drain")
+
+    def _let_a_minute_begin(self) -> None:
+        """So that what follows does not begin at the last timer, which may have been for nothing."""
+        self.driver.now = (self.driver.now // MINUTE + 1) * MINUTE
+
+    @property
+    def _completed(self) -> int:
+        return self.oracle.outcomes.get(Outcome.COMPLETED, 0)
+
+    def _all_completed(self, sent: int, before: int, whose: str) -> None:
+        completed = self._completed - before
+        if completed != sent:
+            self.oracle.fail(f"of {sent} requests {whose} only {completed} completed")
+
+    def _send_probes(self) -> int:
+        """To every version that is in service. Returns how many."""
+        serving = [version for version in self.plan.policies if not self.chaos.is_draining(version)]
+        for version in serving:
+            for _ in range(PROBES):
+                self.clients.send(self._probe_arrival(version))
+        return PROBES * len(serving)
+
+    def _probe_arrival(self, version: VersionId) -> Arrival:
         key = next(key for key in self.plan.keys if key.version_id == version)
         return Arrival(self.driver.now, key, self.plan.probe_parts, patience=NEVER)
 

@@ -1,0 +1,222 @@
+"""One-line bugs, planted into the source of the core. What they break, the suite must notice.
+
+`old` must occur exactly once in its module: a canary whose line was rewritten fails loudly instead
+of planting nothing.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib import import_module
+from importlib.machinery import ModuleSpec, SourceFileLoader
+from importlib.util import find_spec, spec_from_file_location
+from pathlib import Path
+from types import CodeType
+from typing import Any
+
+import headway.core
+from headway.core.scheduler import Scheduler
+
+PREFIX = "headway.core."
+CONTRACTS = ("effects", "errors", "events", "ids", "outcomes", "policy", "record", "units")
+"""Modules whose classes the simulator shares with the core; they are not loaded a second time."""
+
+
+@dataclass(frozen=True)
+class Canary:
+    name: str
+    module: str
+    old: str
+    new: str
+
+    def __str__(self) -> str:
+        return self.name.replace(" ", "-")
+
+
+CANARIES = (
+    Canary(
+        "a worker never becomes idle again",
+        "answers",
+        "    if batch is not None:\n        worker.pool.refresh(worker)\n",
+        "",
+    ),
+    Canary(
+        "a stale completion is accepted",
+        "answers",
+        "def _take_batch(state: State, worker_id: WorkerId, number: BatchId) "
+        "-> tuple[Worker | None, RunningBatch | None]:\n    worker = state.workers.get(worker_id)\n",
+        "def _take_batch(state: State, worker_id: WorkerId, number: BatchId) "
+        "-> tuple[Worker | None, RunningBatch | None]:\n"
+        "    worker = next((w for w in state.workers.values() if number in w.batches), None)\n",
+    ),
+    Canary(
+        "a second answer to the same batch is accepted",
+        "answers",
+        "worker.batches.pop(number, None)",
+        "worker.batches.get(number)",
+    ),
+    Canary(
+        "a cancelled part is still computed",
+        "state",
+        "        if request.unfinished:\n",
+        "        if request.unfinished and outcome is not Outcome.CANCELLED:\n",
+    ),
+    Canary(
+        "the deadline timer is off",
+        "scheduler",
+        "return min(self._state.deadlines.first(), self._state.timers.first())",
+        "return self._state.timers.first()",
+    ),
+    Canary(
+        "an expired part stays in the queue",
+        "state",
+        "        if request.unfinished:\n",
+        "        if request.unfinished and outcome is not Outcome.DEADLINE_EXCEEDED:\n",
+    ),
+    Canary(
+        "the second part's failure is forgotten",
+        "answers",
+        "for failure in event.failures:",
+        "for failure in event.failures[:1]:",
+    ),
+    Canary(
+        "a batch exceeds the cap by one",
+        "batching",
+        "            rows > policy.max_batch_size\n",
+        "            rows > policy.max_batch_size + 1\n",
+    ),
+    Canary(
+        "padding is left out of the token cap",
+        "batching",
+        "policy.max_batch_tokens < rows * length\n            or",
+        "policy.max_batch_tokens < rows * self.length\n            or",
+    ),
+    Canary(
+        "drain does not flush",
+        "leaving",
+        "    if draining:\n",
+        "    if draining and filled:\n",
+    ),
+    Canary(
+        "memory pressure does not flush",
+        "leaving",
+        "    if pressure:\n",
+        "    if pressure and filled:\n",
+    ),
+    Canary(
+        "a held batch waits twice its delay",
+        "leaving",
+        "now >= oldest + policy.max_queue_delay",
+        "now >= oldest + 2 * policy.max_queue_delay",
+    ),
+    Canary(
+        "a draining worker still gets work",
+        "workers",
+        "if self.state is not WorkerState.READY:",
+        "if self.state not in (WorkerState.READY, WorkerState.DRAINING):",
+    ),
+    Canary(
+        "a lost worker's requests are forgotten",
+        "answers",
+        "        _fail_members(state, worker, batch, Outcome.WORKER_LOST, detail)\n",
+        "",
+    ),
+    Canary(
+        "equals leave in the wrong order",
+        "lazy",
+        "heappush(heap, (at, part.seq, part))",
+        "heappush(heap, (at, -part.seq, part))",
+    ),
+    Canary(
+        "an abandoned sequence runs on",
+        "state",
+        "                    self._abort(request)\n",
+        "                    pass\n",
+    ),
+    Canary(
+        "results that are told twice are delivered twice",
+        "answers",
+        "request.id not in state.requests or event.first != request.emitted",
+        "request.id not in state.requests",
+    ),
+    Canary(
+        "the queue holds one request too many",
+        "admission",
+        "pool.queued >= policy.max_queued_requests",
+        "pool.queued > policy.max_queued_requests",
+    ),
+)
+
+UNORDERED = (
+    Canary(
+        "queues are iterated through a set",
+        "dispatch",
+        "for queue in pool.keys.values() for part in queue.waiting()]\n    waiting.sort(key=lambda part: part.seq)\n",
+        "for key in set(pool.keys) for part in pool.keys[key].waiting()]\n",
+    ),
+    Canary(
+        "versions are iterated through a set",
+        "scheduler",
+        "in sorted(touched.values(), key=_number) if len(touched) > 1 else touched.values():",
+        "in [touched[version] for version in set(touched)]:",
+    ),
+)
+"""Bugs of order: right in every single run, and different from one PYTHONHASHSEED to the next."""
+
+
+def plant(canary: Canary) -> type[Scheduler]:
+    """The class Scheduler of a second copy of the core, with the bug in it."""
+    with _fresh_core(canary):
+        scheduler: type[Scheduler] = import_module(PREFIX + "scheduler").Scheduler
+    return scheduler
+
+
+class _Patched(SourceFileLoader):
+    def __init__(self, name: str, path: str, canary: Canary) -> None:
+        super().__init__(name, path)
+        self._canary = canary
+
+    def get_code(self, fullname: str) -> CodeType:
+        source = Path(self.path).read_text(encoding="utf-8")
+        found = source.count(self._canary.old)
+        assert found == 1, f"canary {self._canary.name!r}: its line occurs {found} times in {self._canary.module}.py"
+        return compile(source.replace(self._canary.old, self._canary.new), self.path, "exec")
+
+
+class _Finder:
+    def __init__(self, canary: Canary) -> None:
+        self._canary = canary
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
+        if name != PREFIX + self._canary.module:
+            return None
+        file = Path(headway.core.__file__).with_name(f"{self._canary.module}.py")
+        return spec_from_file_location(name, file, loader=_Patched(name, str(file), self._canary))
+
+
+@contextmanager
+def _fresh_core(canary: Canary) -> Iterator[None]:
+    """Modules of the core are loaded anew inside; afterwards everything is as it was."""
+    assert canary.module not in CONTRACTS and find_spec(PREFIX + canary.module)
+    kept = {name for name in sys.modules if name.startswith(PREFIX) and name.removeprefix(PREFIX) in CONTRACTS}
+    original = {name: module for name, module in sys.modules.items() if name.startswith(PREFIX) and name not in kept}
+    finder = _Finder(canary)
+    _forget(original)
+    sys.meta_path.insert(0, finder)
+    try:
+        yield
+    finally:
+        sys.meta_path.remove(finder)
+        _forget([name for name in sys.modules if name.startswith(PREFIX) and name not in kept])
+        for name, module in original.items():
+            sys.modules[name] = module
+            setattr(headway.core, name.removeprefix(PREFIX), module)
+
+
+def _forget(names: Any) -> None:
+    for name in names:
+        del sys.modules[name]
+        delattr(headway.core, name.removeprefix(PREFIX))

@@ -1,0 +1,58 @@
+"""The suite must fail on a core with a bug, or its silence about the core means nothing."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from headway.core.scheduler import Scheduler
+from headway.sim.worlds import WorldFailed, run_world
+from tests.canary.planted import CANARIES, UNORDERED, Canary, plant
+
+BUDGET = range(1, 41)
+"""The same worlds for the clean core and for every bug."""
+ORDER_BUDGET = ("1", "25")
+HASH_SEEDS = ("0", "1", "2", "3")
+ROOT = Path(__file__).parents[2]
+
+
+def test_a_clean_core_passes_the_worlds_that_must_catch_the_bugs() -> None:
+    for seed in BUDGET:
+        run_world(seed)
+
+
+@pytest.mark.parametrize("canary", CANARIES, ids=str)
+def test_the_worlds_notice_that(canary: Canary) -> None:
+    scheduler = plant(canary)
+    with pytest.raises(WorldFailed):
+        for seed in BUDGET:
+            run_world(seed, scheduler)
+
+
+def digests(name: str, hash_seed: str) -> str:
+    command = [sys.executable, "-m", "tests.canary.digests", name, *ORDER_BUDGET]
+    environment = {**os.environ, "PYTHONHASHSEED": hash_seed}
+    return subprocess.run(command, cwd=ROOT, env=environment, check=True, capture_output=True, text=True).stdout
+
+
+@pytest.mark.parametrize("canary", UNORDERED, ids=str)
+def test_another_hash_seed_gives_it_away_that(canary: Canary) -> None:
+    assert len({digests(canary.name, hash_seed) for hash_seed in HASH_SEEDS}) > 1
+
+
+def test_a_clean_core_does_the_same_under_every_hash_seed() -> None:
+    assert len({digests("", hash_seed) for hash_seed in HASH_SEEDS[:2]}) == 1
+
+
+def test_a_planted_bug_stays_in_its_own_copy_of_the_core() -> None:
+    assert plant(CANARIES[0]) is not Scheduler
+    run_world(1)
+
+
+def test_a_canary_whose_line_is_gone_says_so() -> None:
+    with pytest.raises(AssertionError, match="occurs 0 times"):
+        plant(Canary("it rotted", "state", "a line that nobody wrote", ""))

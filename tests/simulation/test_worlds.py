@@ -1,0 +1,65 @@
+"""Random worlds with faults, then heal and require progress. A failing one prints how to replay it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from headway.core.scheduler import Scheduler
+from headway.sim.plans import plan_world
+from headway.sim.worlds import WorldFailed, run_world
+
+CHUNK = 25
+CHUNKS = 6
+FIRST = 1001
+
+
+@pytest.mark.parametrize("chunk", range(CHUNKS))
+def test_every_promise_holds_in_random_worlds(chunk: int) -> None:
+    first = FIRST + chunk * CHUNK
+    for seed in range(first, first + CHUNK):
+        run_world(seed)
+
+
+def digests(hash_seed: str) -> str:
+    command = [sys.executable, "-m", "headway.sim.worlds", "--seed", "1", "--seeds", "15", "--digests"]
+    environment = {**os.environ, "PYTHONHASHSEED": hash_seed}
+    return subprocess.run(command, env=environment, check=True, capture_output=True, text=True).stdout
+
+
+def test_a_world_is_the_same_under_another_hash_seed() -> None:
+    first = digests("0")
+    assert len(first.splitlines()) == 15
+    assert first == digests("4711")
+
+
+@pytest.mark.parametrize(("every", "seeds"), [(1, 6), (7, 15)])
+def test_a_scheduler_restored_from_its_snapshot_goes_on_with_the_very_same_effects(every: int, seeds: int) -> None:
+    for seed in range(1, seeds + 1):
+        assert run_world(seed, restore_every=every).digest == run_world(seed).digest, f"world {seed}"
+
+
+def test_worlds_are_of_many_kinds() -> None:
+    plans = [plan_world(seed) for seed in range(1, 101)]
+    policies = [policy for plan in plans for policy in plan.policies.values()]
+    assert {policy.style.value for policy in policies} == {"batch", "sequence"}
+    assert any(policy.hold for policy in policies)
+    assert any(plan.faults.time_to_loss for plan in plans)
+    assert any(plan.closed_loop_clients for plan in plans)
+    assert any(plan.faults.misdirected and plan.faults.stale and plan.faults.duplicate for plan in plans)
+
+
+class Deaf(Scheduler):
+    """It never decides anything."""
+
+    def handle(self, events, now):  # type: ignore[no-untyped-def]
+        super().handle(events, now)
+        return []
+
+
+def test_a_failing_world_prints_the_line_that_replays_it() -> None:
+    with pytest.raises(WorldFailed, match=r"python -m headway.sim.worlds --seed 3 .*make sim SEED=3"):
+        run_world(3, Deaf)
