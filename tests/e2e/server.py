@@ -1,0 +1,130 @@
+"""`headway serve` as a real process, and what a test must know of it: address, workers, what it leaves behind."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+HEADWAY = Path(sys.executable).with_name("headway")
+PATIENCE_S = 60
+
+
+class Server:
+    """root: a folder with `models/`, and `headway.toml` where there are settings. Its output is in `printed`."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.address = ""
+        self.printed: list[str] = []
+        # The workers' socket is in the folder for temporary files. A name for a socket must be short.
+        self.temporary = Path(tempfile.mkdtemp(prefix="e2e-"))
+        config = (
+            [str(root / "headway.toml")] if (root / "headway.toml").exists() else ["--models", str(root / "models")]
+        )
+        self.process = subprocess.Popen(
+            [str(HEADWAY), "serve", *config, "--port", "0"],
+            cwd=root,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            env={**os.environ, "TMPDIR": str(self.temporary)},
+        )
+        self._last_workers: list[int] = []
+        self._news = threading.Condition()
+        self._ended = False
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def _read(self) -> None:
+        assert self.process.stdout is not None
+        with self.process.stdout as lines:
+            for line in lines:
+                with self._news:
+                    self.printed.append(line.rstrip("\n"))
+                    self._news.notify_all()
+        with self._news:
+            self._ended = True
+            self._news.notify_all()
+
+    def wait_for(self, text: str) -> str:
+        """The first line that has it, printed already or still to come."""
+        ends = time.monotonic() + PATIENCE_S
+        with self._news:
+            while True:
+                for line in self.printed:
+                    if text in line:
+                        return line
+                if self._ended or not self._news.wait(ends - time.monotonic()):
+                    raise AssertionError(f"the server has not printed {text!r} but:\n" + "\n".join(self.printed))
+
+    def until_listening(self) -> Server:
+        self.address = self.wait_for("listening on ").split()[2].rstrip(",")
+        return self
+
+    def until_serving(self) -> Server:
+        self.address = self.wait_for("headway is serving on ").split()[-1]
+        return self
+
+    def workers(self) -> list[int]:
+        """Process ids of its workers, in the order in which they were started."""
+        found = []
+        for stat in Path("/proc").glob("[0-9]*/stat"):
+            try:
+                parent = int(stat.read_text().rpartition(")")[2].split()[1])
+                command = (stat.parent / "cmdline").read_bytes()
+            except OSError:
+                continue  # it ended while we were looking
+            if parent == self.process.pid and b"headway.worker" in command:
+                found.append(int(stat.parent.name))
+        return sorted(found)
+
+    def terminate(self, number: signal.Signals = signal.SIGTERM) -> None:
+        self._last_workers = self.workers()
+        self.process.send_signal(number)
+
+    def assert_ends_well(self) -> None:
+        """Once told to end: exit code 0, no worker left over, no socket left over."""
+        code = self.process.wait(PATIENCE_S)
+        self._reader.join(PATIENCE_S)
+        assert code == 0, f"exit code {code}:\n" + "\n".join(self.printed)
+        left = [pid for pid in self._last_workers if is_running(pid)]
+        assert left == [], f"workers {left} outlive their server"
+        sockets = [str(path) for path in self.temporary.rglob("*")]
+        assert sockets == []
+
+    def stop(self) -> None:
+        self.terminate()
+        self.assert_ends_well()
+
+
+@contextmanager
+def running(root: Path, config: str = "") -> Iterator[Server]:
+    """A server that serves root/models; at the end it is told to stop and must end well, if it still runs."""
+    if config:
+        (root / "headway.toml").write_text(config)
+    server = Server(root)
+    try:
+        yield server.until_serving()
+        if server.process.poll() is None:
+            server.stop()
+    finally:
+        if server.process.poll() is None:
+            server.process.kill()
+            server.process.wait()
+        shutil.rmtree(server.temporary, ignore_errors=True)
+
+
+def is_running(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False

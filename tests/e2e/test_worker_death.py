@@ -1,0 +1,114 @@
+"""kill -9 of the worker under load."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.books import books
+from tests.e2e.client import Reply, ask, in_a_loop, until
+from tests.e2e.server import running
+from tests.e2e.witness import Witness, pauses
+
+pytestmark = pytest.mark.e2e
+
+CLIENTS = 24
+SAID_OF_A_DEATH = {"worker_lost", "model_not_ready", "no_worker"}
+
+
+class Load:
+    """Clients that ask one request after the other until told to end. answers: what was asked, and the reply."""
+
+    def __init__(self, address: str, witness: Witness) -> None:
+        self.answers: list[tuple[list[float], Reply]] = []
+        self._address = address
+        self._witness = witness
+        self._ending = False
+        self._clients = [asyncio.create_task(self._client(number)) for number in range(CLIENTS)]
+
+    async def _client(self, number: int) -> None:
+        asked = 0
+        while not self._ending:
+            asked += 1
+            row = [float(number + 1)] * (1 + asked % 3)
+            reply = await self._witness.ask(self._address, *row)
+            self.answers.append((row, reply))
+            if reply.status == 503:
+                await asyncio.sleep(0.05)
+
+    async def end(self) -> None:
+        self._ending = True
+        await asyncio.gather(*self._clients)
+
+    async def until_more_are_right(self, count: int) -> None:
+        wanted = self.right() + count
+
+        async def enough() -> bool:
+            return self.right() >= wanted
+
+        await until(enough, f"{count} more right answers")
+
+    def right(self) -> int:
+        return sum(reply.status == 200 for _, reply in self.answers)
+
+
+@in_a_loop
+async def test_after_kill_9_under_load_nobody_hangs_ready_tells_the_truth_and_service_comes_back(
+    tmp_path: Path,
+) -> None:
+    async with pauses() as restarts, pauses() as held:
+        witness = Witness(tmp_path, options=f"restart = {restarts.port}\ndelay_ms = 1")
+        with running(tmp_path) as server:
+            load = Load(server.address, witness)
+            await load.until_more_are_right(50)
+            victim = asyncio.create_task(witness.ask(server.address, 99, hold=held.port))
+            await held.begun()
+            assert (await ask(server.address, "/ready")).status == 200
+            (killed,) = server.workers()
+            os.kill(killed, signal.SIGKILL)
+            assert_worker_lost(await victim)
+
+            async def not_ready() -> bool:
+                return (await ask(server.address, "/ready")).status == 503
+
+            await until(not_ready, "/ready says that the worker is gone")
+            loading = await restarts.begun()
+            for _ in range(5):  # the new one loads for as long as we like
+                assert await not_ready()
+            assert (await ask(server.address, "/health")).status == 200
+            assert (await ask(server.address, "/v2/models/witness/ready")).status == 503
+            await loading.end()
+
+            async def ready() -> bool:
+                return (await ask(server.address, "/ready")).status == 200
+
+            await until(ready, "/ready says that the worker is back")
+            await load.until_more_are_right(50)
+            await load.end()
+            assert_all_right_or_retryable(load)
+            reply = await witness.ask(server.address, 1, 2)
+            assert reply.outputs["sum"] == [3]
+            assert reply.outputs["process"] == server.workers() != [killed]
+            assert (await books(server.address)).in_flight() == 0
+
+
+def assert_worker_lost(reply: Reply) -> None:
+    assert reply.status == 503, reply
+    assert reply.json["code"] == "worker_lost"
+    assert reply.json["retryable"] is True
+    assert int(reply.headers["retry-after"]) >= 1
+
+
+def assert_all_right_or_retryable(load: Load) -> None:
+    for row, reply in load.answers:
+        if reply.status == 200:
+            assert reply.outputs["sum"] == [sum(row)]
+        else:
+            assert reply.status == 503, reply
+            assert reply.json["code"] in SAID_OF_A_DEATH
+            assert reply.json["retryable"] is True
+            assert int(reply.headers["retry-after"]) >= 1
