@@ -63,8 +63,7 @@ class Connection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._closing = True
         for request in self._queue:
-            if request.on_disconnect is not None:
-                request.on_disconnect()
+            request.disconnected()
         self._queue.clear()
         self._backlog.clear()
         self._server.closed(self)
@@ -220,8 +219,7 @@ class Connection(asyncio.Protocol):
     def _finished(self, request: Request) -> None:
         self._head_written = False
         self._since = self._server.now
-        if request.on_written is not None:
-            request.on_written()
+        request.written()
         if request.lingers:
             self._linger()
         elif not request.keep_alive:

@@ -72,6 +72,18 @@ class Request:
         """answered: called when the reply comes that is not there yet."""
         self._answered = answered
 
+    def written(self) -> None:
+        self._end(self.on_written)
+
+    def disconnected(self) -> None:
+        self._end(self.on_disconnect)
+
+    def _end(self, tell: Callable[[], None] | None) -> None:
+        """Lets go of who was to be told, so that no cycle is left for the garbage collector to find."""
+        self.on_written = self.on_disconnect = self._answered = None
+        if tell is not None:
+            tell()
+
     def answer(self, reply: Response | Stream) -> None:
         """Give the reply. A second one is ignored: every request has one."""
         if self.reply is not None:
