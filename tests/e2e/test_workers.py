@@ -350,6 +350,20 @@ def test_a_part_that_the_model_refuses_fails_alone_and_a_batch_that_raises_fails
     world.run(case)
 
 
+def test_a_parameter_that_cannot_be_passed_on_fails_its_own_request_and_no_other(world):
+    world.gated()
+
+    async def case(gateway: Gateway) -> None:
+        await gateway.until_state("gated", "ready")
+        odd, fine = gateway.submit("gated", [[1]], seed=10**30), gateway.submit("gated", [[1]], seed=10)
+        reply = await gateway.reply(odd)
+        assert reply.outcome is Outcome.INVALID_INPUT
+        assert "cannot be passed on" in reply.detail
+        assert await gateway.answer(fine) == [[[2]]]
+
+    world.run(case)
+
+
 def test_a_late_answer_of_a_cancelled_request_is_dropped(world):
     gate = world.gated()
 
@@ -594,8 +608,7 @@ def test_what_is_left_when_the_grace_is_over_gets_an_outcome_too(world):
         outcomes = [gateway.replies[request].outcome for request in (running, queued)]
         assert outcomes[0] is Outcome.WORKER_LOST
         assert outcomes[1] is not Outcome.COMPLETED
-        late = gateway.submit("gated", [[1]])
-        assert gateway.replies[late].outcome is Outcome.DRAINING
+        assert (await gateway.reply(gateway.submit("gated", [[1]]))).outcome is Outcome.DRAINING
 
     world.run(case)
 

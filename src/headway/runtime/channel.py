@@ -12,7 +12,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Iterator, Sequence
-from typing import Protocol, cast, cast
+from typing import Protocol, cast
 
 from headway.wire.frames import MORE, Buffer, ProtocolViolation, Reader, frames
 from headway.wire.messages import FromWorker, ToWorker

@@ -54,7 +54,9 @@ class EffectRunner:
         deliver: Callable[[ToGateway], None],
         observer: Observer,
         memory: MemoryGauge,
+        post: Callable[[Event], None],
     ) -> None:
+        self._post = post
         self._held = held
         self._channel_of = channel_of
         self._deliver = deliver
@@ -87,10 +89,15 @@ class EffectRunner:
             held = self._held[request]
             held.dispatched(effect.batch, now)
             inputs.append(part_input(held, part, buffers))
-        self._running[effect.batch] = Running(effect, inputs, now)
         channel = self._channel_of(effect.worker)
-        if channel is not None:
+        if channel is None:
+            return
+        try:
             channel.send(Execute(effect.worker, effect.batch, inputs), buffers)
+        except ValueError as error:  # more bytes than a message may have; nothing was sent
+            self._post(BatchFailed(effect.worker, effect.batch, 0, Outcome.TOO_LARGE, str(error)))
+            return
+        self._running[effect.batch] = Running(effect, inputs, now)
 
     def _admit(self, effect: AdmitSequence, now: Instant) -> None:
         held = self._held[effect.request]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import msgspec
+
 from headway.core.effects import DispatchBatch, Reason
 from headway.core.ids import BatchId, BatchKey, PartRef, WorkerId
 from headway.core.units import Duration, Instant
@@ -80,6 +82,15 @@ class Running:
             reason=self.reason,
             failed=answer is None,
         )
+
+
+def unsendable(submit: Submit) -> str:
+    """Why its JSON values cannot be sent to a worker, or "": JSON has integers of any size, MessagePack has not."""
+    try:
+        msgspec.msgpack.encode((submit.parameters, submit.body))
+    except (OverflowError, TypeError, ValueError) as error:
+        return f"a value of the request cannot be passed on: {error}"
+    return ""
 
 
 def part_input(held: Held, part: int, buffers: list[Buffer]) -> PartInput:

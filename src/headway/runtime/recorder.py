@@ -1,8 +1,9 @@
 """Records every call of the core to bounded, rotating files, each beginning with a snapshot.
 
-The loop only appends to a queue; a thread encodes and writes. Recording is never a reason to stop
-serving: when the disk fails it switches itself off, and when the disk is too slow it leaves a gap
-and goes on with a new file and a new snapshot.
+The loop encodes, which takes microseconds; a thread writes. (A thread that encoded would hold the
+interpreter for milliseconds at a time.) Recording is never a reason to stop serving: when the disk
+fails it switches itself off, and when the disk is too slow it leaves a gap and goes on with a new
+file and a new snapshot.
 """
 
 from __future__ import annotations
@@ -27,15 +28,16 @@ from headway.runtime.codec import FORMAT, Header, Snapshot, encode, encode_call,
 log = logging.getLogger("headway.recorder")
 
 MAX_PENDING = 20_000
-"""Calls that may wait for the writer."""
+"""Lines that may wait for the writer."""
 
-GATHER_S = 0.05
+GATHER_S = 0.1
 """How long the writer waits for more after the first call of an idle time."""
 
 PATTERN = "trace-*.jsonl"
 
 TakeSnapshot: TypeAlias = Callable[[], dict[str, Any]]
-_Item: TypeAlias = Snapshot | tuple[Instant, Sequence[Event], Sequence[Effect] | BaseException]
+_Item: TypeAlias = Snapshot | bytes
+"""A snapshot begins a new file; everything else is a line."""
 
 
 class Recorder:
@@ -76,7 +78,7 @@ class Recorder:
             self.dropped += 1  # this call too: the snapshot comes after it
             self._append(Snapshot(snapshot()))
             return
-        self._append((now, events, effects))
+        self._append(encode_call(now, events, effects))
         if self._files.full and self._rotating != self._files.number:
             self._rotating = self._files.number
             self._append(Snapshot(snapshot()))
@@ -84,7 +86,7 @@ class Recorder:
     def raised(self, now: Instant, events: Sequence[Event], error: BaseException) -> None:
         """The core broke on this call: the recording ends with it, written out at once."""
         if self.recording:
-            self._append((now, events, error))
+            self._append(encode_raised(now, events, error))
         self.close()
 
     def close(self) -> None:
@@ -127,12 +129,8 @@ class Recorder:
             item = self._pending.popleft()
             if isinstance(item, Snapshot):
                 self._files.begin(item)
-                continue
-            now, events, result = item
-            if isinstance(result, BaseException):
-                self._files.write(encode_raised(now, events, result))
             else:
-                self._files.write(encode_call(now, events, result))
+                self._files.write(item)
         self._files.flush()
 
     def _switch_off(self, error: OSError) -> None:

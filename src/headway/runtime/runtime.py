@@ -28,7 +28,7 @@ from headway.runtime import policies
 from headway.runtime.clock import Clock, monotonic
 from headway.runtime.crew import LiveCrew
 from headway.runtime.effects import EffectRunner
-from headway.runtime.held import Held
+from headway.runtime.held import Held, unsendable
 from headway.runtime.mailbox import Core, Fatal, Mailbox, crash
 from headway.runtime.memory import MemoryGauge
 from headway.runtime.observer import NullObserver, Observer
@@ -40,8 +40,11 @@ log = logging.getLogger("headway.runtime")
 
 Deliver: TypeAlias = Callable[[ToGateway], None]
 
-CLOSE_GRACE_S = 1.0
-"""At close, for what a worker still runs; drain() comes before, with the operator's grace."""
+IDLE_CLOSE_GRACE_S = 5.0
+"""At close, for an idle worker to unload its model and exit."""
+
+BUSY_CLOSE_GRACE_S = 1.0
+"""The same where something still runs: drain() came before, and the operator's grace for it is over."""
 
 
 class Runtime:
@@ -76,7 +79,9 @@ class Runtime:
         self._memory = MemoryGauge(policies.server_policy(settings).max_queued_bytes, self._mailbox.post)
         self._crew = LiveCrew(self._versions, self._mailbox.post, deliver, self._observer, clock)
         self._supervisor = Supervisor(settings.workers, self._crew, clock)
-        self._effects = EffectRunner(self._held, self._supervisor.channel, deliver, self._observer, self._memory)
+        self._effects = EffectRunner(
+            self._held, self._supervisor.channel, deliver, self._observer, self._memory, self._mailbox.post
+        )
         self._crew.join(self._supervisor, self._effects)
         self._deliver = deliver
         self._idle: asyncio.Future[None] | None = None
@@ -112,7 +117,7 @@ class Runtime:
         """Stops the workers and answers whatever is left. Leaves no process, socket, thread or timer behind."""
         if self._closed:
             return
-        await self._supervisor.stop(CLOSE_GRACE_S)
+        await self._supervisor.stop(BUSY_CLOSE_GRACE_S if self._held else IDLE_CLOSE_GRACE_S)
         self._mailbox.close()
         self._closed = True
         now = self._clock()
@@ -124,6 +129,11 @@ class Runtime:
     def in_flight(self) -> int:
         """Requests without an outcome."""
         return len(self._held)
+
+    @property
+    def recorder(self) -> Recorder:
+        """To look at: whether it records, what it dropped, whether it failed."""
+        return self._recorder
 
     @property
     def core(self) -> Core:
@@ -150,7 +160,12 @@ class Runtime:
         held = self._held[request] = Held(submit, self._clock())
         self._memory.add(submit.bytes)
         if self._closed:
-            self._effects.resolve(held, Outcome.DRAINING, "the server has stopped", 0, held.submitted_at)
+            self._refuse_soon(held, Outcome.DRAINING, "the server has stopped")
+            return
+        problem = unsendable(submit) if submit.parameters or submit.body else ""
+        if problem:
+            # Told here and not at the dispatch, where it would take the rest of its batch with it.
+            self._refuse_soon(held, Outcome.INVALID_INPUT, problem)
             return
         self._mailbox.post(
             RequestArrived(
@@ -163,6 +178,11 @@ class Runtime:
                 submit.priority,
             )
         )
+
+    def _refuse_soon(self, held: Held, outcome: Outcome, detail: str) -> None:
+        """Not within send(): whoever sends need not be ready for the answer yet."""
+        loop = asyncio.get_running_loop()
+        loop.call_soon(self._effects.resolve, held, outcome, detail, 0, held.submitted_at)
 
     def _written(self, message: Written) -> None:
         reply = self._effects.written(message)

@@ -1,0 +1,93 @@
+"""From settings to policies, and from slots to what the gateway is told."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from headway.config.settings import Batching, Limits, ModelSettings, Scheduling, Settings, TenantSettings
+from headway.core.ids import VersionId
+from headway.core.policy import BatchPolicy, ServerPolicy, Style
+from headway.core.units import ms, seconds
+from headway.runtime.policies import batch_policy, server_policy
+from headway.runtime.status import version_status
+from headway.runtime.worker_process import LEGAL, State, describe_exit
+from headway.wire.messages import ModelMeta
+
+V = VersionId("m", 1)
+META = ModelMeta("python", (), ())
+
+
+def test_server_settings_become_the_servers_policy_in_bytes_and_nanoseconds():
+    settings = Settings(
+        limits=Limits(max_queued_mb=2),
+        scheduling=Scheduling(patience_ms=(1, 2.5)),
+        tenants={"a": TenantSettings(weight=3)},
+    )
+    assert server_policy(settings) == ServerPolicy(2 << 20, (ms(1), ms(2.5)), (("a", 3),))
+
+
+def test_model_settings_become_its_batch_policy():
+    batching = Batching(
+        max_batch_size=8,
+        max_batch_tokens=100,
+        max_batch_ms=20,
+        max_queue_delay_ms=1.5,
+        hold=True,
+        max_queued_requests=5,
+        max_queued_rows=6,
+    )
+    assert batch_policy(ModelSettings(batching=batching)) == BatchPolicy(
+        max_batch_size=8,
+        max_batch_tokens=100,
+        max_batch_time=ms(20),
+        max_queue_delay=ms(1.5),
+        hold=True,
+        max_queued_requests=5,
+        max_queued_rows=6,
+    )
+
+
+@pytest.mark.parametrize(("of_model", "expected"), [(0, 8), (4, 4), (100, 8)])
+def test_the_lower_of_the_operators_and_the_models_own_batch_size_counts(of_model, expected):
+    settings = ModelSettings(batching=Batching(max_batch_size=8))
+    assert batch_policy(settings, model_max_batch_size=of_model).max_batch_size == expected
+
+
+def test_a_streaming_model_is_scheduled_by_sequences():
+    assert batch_policy(ModelSettings(), streaming=True).style is Style.SEQUENCE
+
+
+def slot(state: State, given_up: bool = False, cause: str = "", wait: int = 0) -> Any:
+    return SimpleNamespace(
+        worker=SimpleNamespace(state=state), given_up=given_up, last_cause=cause, expected_wait=lambda now: wait
+    )
+
+
+@pytest.mark.parametrize(
+    ("slots", "meta", "draining", "state", "reason", "retry_after"),
+    [
+        ([], None, False, "loading", "", 0),
+        ([slot(State.STARTING, wait=seconds(2))], None, False, "loading", "", seconds(2)),
+        ([slot(State.STARTING, cause="exit code 3", wait=5)], None, False, "loading", "exit code 3", 5),
+        ([slot(State.READY), slot(State.LOST, True, "x")], META, False, "ready", "", 0),
+        ([slot(State.STARTING, cause="signal SIGKILL", wait=7)], META, False, "unavailable", "signal SIGKILL", 7),
+        ([slot(State.LOST, True, "x"), slot(State.STARTING, wait=9)], META, False, "unavailable", "x", 9),
+        ([slot(State.LOST, True, "load failed: no")], None, False, "failed", "load failed: no", 0),
+        ([slot(State.READY)], META, True, "draining", "", 0),
+    ],
+)
+def test_a_versions_state_follows_from_its_slots(slots, meta, draining, state, reason, retry_after):
+    status = version_status(V, slots, meta, draining, 0)
+    assert (status.state, status.reason, status.retry_after, status.meta) == (state, reason, retry_after, meta)
+
+
+def test_a_worker_that_ended_never_becomes_anything_else():
+    assert [state for state in State if not LEGAL[state]] == [State.STOPPED, State.LOST]
+
+
+@pytest.mark.parametrize(("code", "text"), [(0, "exit code 0"), (3, "exit code 3"), (-9, "signal SIGKILL")])
+def test_an_exit_is_told_in_words(code, text):
+    assert describe_exit(code) == text
