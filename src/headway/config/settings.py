@@ -28,7 +28,8 @@ class Batching(Struct, frozen=True, forbid_unknown_fields=True):
     max_batch_size: rows in one batch.
     max_batch_tokens: padded tokens in one batch (rows x longest length), 0 = no cap.
     max_batch_ms: predicted run time of one batch, 0 = no cap.
-    max_queue_delay_ms: the longest that a request waits for company while a worker is free.
+    max_queue_delay_ms: the longest that a request waits for company while a worker is free; without hold it
+        does not wait at all yet.
     hold: wait that long even beside an idle worker.
     max_queued_requests: requests that may wait for one version; more are refused.
     max_queued_rows: rows that may wait for one version; more are refused.
