@@ -8,8 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import os
+import select
 import signal
 import socket
+import subprocess
+import sys
+import tempfile
 import threading
 import time
 from collections import Counter
@@ -570,6 +574,18 @@ def test_a_stranger_at_the_workers_socket_is_refused_with_a_line_in_the_log(worl
     world.run(case)
 
 
+def test_a_long_path_for_temporary_files_is_no_reason_not_to_start(world, monkeypatch, tmp_path):
+    folder = tmp_path / ("long" * 30)
+    folder.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(folder))
+    world.onnx("affine")
+
+    async def case(gateway: Gateway) -> None:
+        await gateway.until_state("affine", "ready")
+
+    world.run(case)
+
+
 # -- the end -----------------------------------------------------------------------------------
 
 
@@ -649,3 +665,40 @@ def test_the_recording_of_it_all_replays_to_the_same_effects(world, tmp_path):
     assert report.events["RequestArrived"] == 107
     assert report.effects["ResolveRequest"] == 107
     assert report.events["WorkerLost"] == 1
+
+
+SERVER = """
+import asyncio, sys
+from headway.config.settings import ModelSettings, Settings
+from headway.core.ids import VersionId
+from headway.registry.spec import VersionSpec
+from headway.runtime.runtime import Runtime
+
+async def main():
+    spec = VersionSpec("gated", 1, sys.argv[1], "python", ModelSettings())
+
+    def deliver(message):
+        if message.state == "ready":
+            slot = runtime._supervisor.slots[VersionId("gated", 1)][0]
+            print(slot.worker.pid, flush=True)
+
+    runtime = Runtime(Settings(), [spec], deliver)
+    await runtime.start()
+    await asyncio.get_running_loop().create_future()
+
+asyncio.run(main())
+"""
+
+
+def test_workers_die_with_a_server_that_is_killed(world):
+    gate = world.gated()
+    command = [sys.executable, "-c", SERVER, str(gate.parent)]
+    with (
+        tempfile.TemporaryDirectory() as folder,  # a killed server cannot remove its socket
+        subprocess.Popen(command, stdout=subprocess.PIPE, env={**os.environ, "TMPDIR": folder}) as server,
+    ):
+        worker = int(server.stdout.readline())
+        ended = os.pidfd_open(worker)
+        server.kill()
+        assert select.select([ended], [], [], WAIT_S)[0], "the worker lives on"
+        os.close(ended)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from headway.core.ids import VersionId
 from headway.core.units import Instant
-from headway.runtime.supervisor import Slot
+from headway.runtime.slot import Slot
 from headway.runtime.worker_process import State
 from headway.wire.messages import ModelMeta, VersionStatus
 

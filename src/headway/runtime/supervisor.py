@@ -13,21 +13,19 @@ from typing import Protocol
 
 from headway.config.settings import Workers
 from headway.core.ids import VersionId, WorkerId
-from headway.core.units import SECOND, Duration, Instant, seconds
+from headway.core.units import Duration
 from headway.registry.spec import VersionSpec
 from headway.runtime.channel import Channel
 from headway.runtime.clock import Clock
-from headway.runtime.worker_process import State, WorkerProcess
+from headway.runtime.slot import Slot
+from headway.runtime.worker_process import WorkerProcess
 from headway.wire.frames import ProtocolViolation
 from headway.wire.messages import PROTOCOL_VERSION, FromWorker, Hello
 
 log = logging.getLogger("headway.runtime")
 
-STABLE: Duration = seconds(10)
-"""A worker that was ready this long did not fail by starting."""
-
-FIRST_GUESS: Duration = seconds(2)
-"""How long a start takes, before one was seen."""
+LONGEST_PARENT = 75
+"""Bytes of a path that leave room for a private folder and the socket in it."""
 
 
 class Crew(Protocol):
@@ -43,95 +41,6 @@ class Crew(Protocol):
 
     def slot_given_up(self, version: VersionId) -> None:
         """One instance will not be started again."""
-
-
-class Slot:
-    """One instance of a version, over all its incarnations."""
-
-    def __init__(self, supervisor: Supervisor, spec: VersionSpec, threads: int) -> None:
-        self.version = VersionId(spec.model, spec.version)
-        self.given_up = False
-        self.last_cause = ""
-        self._supervisor = supervisor
-        self._settings = supervisor.settings
-        self._spec = spec
-        self._threads = threads
-        self._failures = 0
-        self._start_duration = FIRST_GUESS
-        self._ready_expected_at: Instant = 0
-        self._stopping = asyncio.Event()
-        self.worker = self._next_worker(0)
-
-    async def keep_alive(self) -> None:
-        """Runs until it is stopped or given up."""
-        settings = self._settings
-        while True:
-            worker = self.worker
-            await worker.run(self._supervisor.address, settings.start_timeout_s)
-            if worker is self.worker:
-                return  # no successor: stopped, or given up
-            delay_s = self._backoff_s()
-            if await _happens_within(self._stopping, delay_s):
-                self.worker.stopped_before_start()
-                return
-
-    def stop(self, grace_s: float) -> None:
-        self._stopping.set()
-        self.worker.stop(grace_s)
-
-    def succeeded(self) -> None:
-        """It answered something."""
-        self._failures = 0
-
-    def expected_wait(self, now: Instant) -> Duration:
-        """Until it is ready, as far as one can tell."""
-        return max(0, self._ready_expected_at - now)
-
-    # -- owner of its worker -------------------------------------------------------------------
-
-    def worker_changed(self, worker: WorkerProcess) -> None:
-        crew = self._supervisor.crew
-        if worker.state is State.READY:
-            self._start_duration = worker.start_duration
-            log.info("%s: ready after %.2f s", worker.name, worker.start_duration / SECOND)
-        elif worker.state is State.LOST:
-            self._count_failure(worker)
-        crew.worker_changed(worker)
-        if worker.over:
-            self._supervisor.forget(worker)
-        if worker.state is State.LOST and not self._stopping.is_set():
-            self._succeed(worker)
-
-    def worker_message(self, worker: WorkerProcess, message: FromWorker, data: memoryview) -> None:
-        self._supervisor.crew.worker_message(worker, message, data)
-
-    def _count_failure(self, worker: WorkerProcess) -> None:
-        self.last_cause = worker.cause
-        if worker.ready is not None and self._supervisor.clock() - worker.ready_at >= STABLE:
-            self._failures = 0
-        self._failures += 1
-        log.warning("%s: lost, %s", worker.name, worker.cause)
-
-    def _succeed(self, lost: WorkerProcess) -> None:
-        limit = self._settings.max_failures
-        if limit and self._failures >= limit:
-            self.given_up = True
-            log.error("%s: given up after %d failures in a row, last: %s", self.version, self._failures, lost.cause)
-            self._supervisor.crew.slot_given_up(self.version)
-        else:
-            self.worker = self._next_worker(seconds(self._backoff_s()))
-
-    def _next_worker(self, delay: Duration) -> WorkerProcess:
-        worker = self._supervisor.new_worker(self._spec, self._threads, self)
-        expected = delay + self._start_duration
-        self._ready_expected_at = self._supervisor.clock() + expected
-        self._supervisor.crew.worker_starting(worker, expected)
-        return worker
-
-    def _backoff_s(self) -> float:
-        settings = self._settings
-        doublings = min(max(0, self._failures - 1), 30)
-        return min(settings.backoff_s * 2.0**doublings, settings.max_backoff_s)
 
 
 class Supervisor:
@@ -152,7 +61,7 @@ class Supervisor:
 
     async def start(self) -> None:
         """Opens the socket that workers connect to, in a directory of its own that others cannot enter."""
-        self._directory = tempfile.mkdtemp(prefix="headway-")
+        self._directory = tempfile.mkdtemp(prefix="headway-", dir=socket_parent(tempfile.gettempdir()))
         path = os.path.join(self._directory, "workers")
         self._server = await asyncio.get_running_loop().create_unix_server(lambda: Channel(self), path)
         self.address = f"unix:{path}"
@@ -235,12 +144,9 @@ class Supervisor:
         return known[0], ""
 
 
-async def _happens_within(event: asyncio.Event, timeout_s: float) -> bool:
-    try:
-        await asyncio.wait_for(event.wait(), timeout_s)
-    except TimeoutError:
-        return False
-    return True
+def socket_parent(preferred: str) -> str:
+    """A unix socket's path has room for about a hundred bytes; a long TMPDIR would take them all."""
+    return preferred if len(os.fsencode(preferred)) <= LONGEST_PARENT else "/tmp"
 
 
 def _report(task: asyncio.Task[None], failed: Callable[[BaseException], None]) -> None:
