@@ -74,6 +74,9 @@ def test_the_metrics_that_are_told_are_those_that_there_are() -> None:
     told = set(re.findall(r"`(headway_\w+)`", OPERATIONS))
     source = (TELEMETRY / "families.py").read_text() + (TELEMETRY / "metrics.py").read_text()
     families = set(re.findall(r'"(headway_\w+)"', source))
+    composed = (ROOT / "src" / "headway" / "cli" / "server.py").read_text().partition("def _gauges")[2]
+    gauges = re.findall(r'^ +"(\w+)": ', composed.partition("def ")[0], re.MULTILINE)
+    families |= {"headway_" + gauge.removesuffix("_total") for gauge in gauges}
     assert {re.sub(r"_(total|info)$", "", metric) for metric in told} == families
 
 

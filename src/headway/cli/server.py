@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import gc
 import logging
 import os
 import signal
@@ -47,7 +48,6 @@ class Server:
         core = Scheduler()
         self._runtime = Runtime(self._settings, specs, self._deliver, counters, core=core)
         self._lag = LagProbe()
-        self._metrics = Metrics(counters, core.views, self._lag.lags)
         self._gateway = Gateway(
             catalog(specs),
             self._runtime.send,
@@ -55,6 +55,9 @@ class Server:
             request_timeout_s=self._settings.server.request_timeout_s,
             tenant_header=self._settings.tenant_header,
             metrics=self._render_metrics,
+        )
+        self._metrics = Metrics(
+            counters, core.views, self._lag.lags, replies=lambda: self._gateway.replies, gauges=[self._gauges]
         )
 
     async def start(self) -> str:
@@ -105,6 +108,14 @@ class Server:
             settled = [status for status in self._heard.values() if status.state == "ready" or status.reason]
             if len(settled) == len(self._specs):
                 self._settled.set()
+
+    def _gauges(self) -> dict[str, float]:
+        recorder = self._runtime.recorder
+        return {
+            "http_connections": self._gateway.connections,
+            "recorder_dropped_calls_total": recorder.dropped,
+            "recorder_failures_total": recorder.failures,
+        }
 
     def _render_metrics(self) -> tuple[bytes, bytes]:
         page, content_type = self._metrics.render()
@@ -177,7 +188,10 @@ async def serve_until_signal(config: Config, specs: Sequence[VersionSpec]) -> No
 
 
 async def announce_when_settled(server: Server, address: str) -> None:
-    print("\n".join(announce.lines(address, await server.settled())), flush=True)
+    answers = await server.settled()
+    gc.collect()
+    gc.freeze()  # what starting has made stays to the end: no collection need look at it again
+    print("\n".join(announce.lines(address, answers)), flush=True)
 
 
 def on_signal(stop: asyncio.Event, number: signal.Signals) -> None:

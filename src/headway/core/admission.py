@@ -14,6 +14,9 @@ from headway.core.state import State
 from headway.core.units import Duration, Instant, ms, seconds
 
 RETRY_FLOOR: Duration = ms(100)
+RETRY_ELSEWHERE: Duration = seconds(1)
+"""A server that drains will not come back: one behind the same address may take it."""
+
 RETRY_CEILING: Duration = seconds(60)
 
 
@@ -38,7 +41,7 @@ def _refusal(state: State, pool: Pool, event: RequestArrived, now: Instant) -> R
     if not event.parts:
         raise InvariantViolation(f"request {request} arrived without parts")
     if state.draining or pool.draining:
-        return ResolveRequest(request, Outcome.DRAINING, f"{pool.version} is draining")
+        return ResolveRequest(request, Outcome.DRAINING, f"{pool.version} is draining", RETRY_ELSEWHERE)
     if event.deadline <= now:
         return ResolveRequest(request, Outcome.DEADLINE_EXCEEDED, "its deadline had passed when it arrived")
     policy = pool.policy

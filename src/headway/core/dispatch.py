@@ -13,8 +13,11 @@ from headway.core.pool import Pool
 from headway.core.queue import KeyQueue, TenantQueue
 from headway.core.requests import RUNNING, QueuedPart
 from headway.core.state import State
-from headway.core.units import Instant
+from headway.core.units import Duration, Instant, seconds
 from headway.core.workers import RunningBatch, RunningSequence, Worker
+
+RETRY_NO_WORKER: Duration = seconds(10)
+"""Somebody has to mend something first."""
 
 
 def decide(state: State, pool: Pool, now: Instant) -> None:
@@ -96,4 +99,5 @@ def _refuse_all(state: State, pool: Pool) -> None:
     waiting = [part for queue in pool.keys.values() for part in queue.waiting()]
     waiting.sort(key=lambda part: part.seq)
     for request in dict.fromkeys(part.request for part in waiting):
-        state.resolve(request, Outcome.NO_WORKER, f"nothing runs {pool.version}, and nothing is starting")
+        detail = f"nothing runs {pool.version}, and nothing is starting"
+        state.resolve(request, Outcome.NO_WORKER, detail, RETRY_NO_WORKER)

@@ -180,7 +180,7 @@ class Connection(asyncio.Protocol):
         reply = request.reply
         if isinstance(reply, Response):
             self._settle_keep_alive(request)
-            head = _head(request, reply, b"content-length: %d\r\n" % len(reply.body), self._server.date)
+            head = _head(request, reply, b"content-length: %d\r\n" % len(reply.body), self._server)
             self._transport.write(head if request.method == b"HEAD" else head + reply.body)
             return True
         return self._write_stream(request, cast(Stream, reply))
@@ -197,7 +197,7 @@ class Connection(asyncio.Protocol):
                 request.keep_alive = False  # HTTP/1.0: the end of the connection is the end of the body
             framing = b"transfer-encoding: chunked\r\n" if chunked else b""
             self._settle_keep_alive(request)
-            out = _head(request, stream, framing, self._server.date)
+            out = _head(request, stream, framing, self._server)
             stream.attach(self)
         data = stream.take()
         if data:
@@ -282,11 +282,12 @@ class Connection(asyncio.Protocol):
         self._refuse(RequestTimeout(f"the body did not come within {self._server.limits.body_timeout_s:g} s"))
 
 
-def _head(request: Request, reply: Response | Stream, framing: bytes, date: bytes) -> bytes:
-    """Status line and headers. date: a whole header line."""
+def _head(request: Request, reply: Response | Stream, framing: bytes, server: HttpServer) -> bytes:
+    """Status line and headers."""
+    server.replies[reply.status] = server.replies.get(reply.status, 0) + 1
     lines = [
         STATUS_LINES.get(reply.status) or b"HTTP/1.1 %d \r\n" % reply.status,
-        date,
+        server.date,
         b"content-type: ",
         reply.content_type,
         b"\r\n",

@@ -57,6 +57,16 @@ class Gateway:
         """Requests that the runtime has and that have no reply yet."""
         return len(self._calls)
 
+    @property
+    def replies(self) -> dict[int, int]:
+        """HTTP status -> replies begun with it, since the start."""
+        return self._http.replies
+
+    @property
+    def connections(self) -> int:
+        """Open HTTP connections."""
+        return self._http.connections
+
     async def start(self, host: str, port: int) -> tuple[str, int]:
         """Read the tokenizers, then listen; the address it is bound to (port 0 = any free one).
 

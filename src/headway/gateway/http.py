@@ -43,6 +43,8 @@ class HttpServer:
         shortest = min(limits.idle_timeout_s, limits.header_timeout_s, limits.body_timeout_s)
         self.sweep_s = min(LONGEST_SWEEP_S, shortest / SWEEPS_PER_TIMEOUT)
         self._connections: dict[Connection, None] = {}
+        self.replies: dict[int, int] = {}
+        """How many replies were begun, by status; those to what never became a request among them."""
         self._server: asyncio.Server | None = None
         self._sweep_timer: asyncio.TimerHandle | None = None
         self._empty: asyncio.Event = asyncio.Event()
@@ -75,6 +77,11 @@ class HttpServer:
             connection.abort()
         if self._sweep_timer is not None:
             self._sweep_timer.cancel()
+
+    @property
+    def connections(self) -> int:
+        """Open now."""
+        return len(self._connections)
 
     # -- for the connections ----------------------------------------------------------------------
 

@@ -135,6 +135,17 @@ def lag_families(lags: Histogram) -> Iterator[Metric]:
     yield family
 
 
+def reply_families(replies: dict[int, int]) -> Iterator[Metric]:
+    family = CounterMetricFamily(
+        "headway_http_replies",
+        "HTTP replies begun, by status; of every route, and of what was no request.",
+        labels=["status"],
+    )
+    for status in sorted(replies):
+        family.add_metric((str(status),), replies[status])
+    yield family
+
+
 def gauge_families(gauges: Gauges) -> Iterator[Metric]:
     for name, value in gauges().items():
         kind = CounterMetricFamily if name.endswith("_total") else GaugeMetricFamily

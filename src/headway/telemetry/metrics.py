@@ -16,25 +16,28 @@ from headway.core.units import Instant
 from headway.telemetry import families
 from headway.telemetry.counters import Counters
 from headway.telemetry.histogram import Histogram
-from headway.telemetry.sources import Gauges, Views
+from headway.telemetry.sources import Gauges, Replies, Views
 
 
 class Metrics(Collector):
     """counters: the runtime's observer.  views: Scheduler.views, asked at each scrape for what waits.
-    lags: of the loop (LagProbe.lags).  gauges: anything else that is asked for at scrape.
-    clock: the one that the core's instants come from."""
+    lags: of the loop (LagProbe.lags).
+    replies: of the HTTP server, refusals that no scheduler saw among them.
+    gauges: anything else that is asked for at scrape.  clock: the one that the core's instants come from."""
 
     def __init__(
         self,
         counters: Counters,
         views: Views = tuple,
         lags: Histogram | None = None,
+        replies: Replies = dict,
         gauges: Sequence[Gauges] = (),
         clock: Callable[[], Instant] = time.monotonic_ns,
     ) -> None:
         self._counters = counters
         self._views = views
         self._lags = lags
+        self._replies = replies
         self._gauges = gauges
         self._clock = clock
         self._registry = CollectorRegistry()
@@ -54,6 +57,7 @@ class Metrics(Collector):
         yield from families.worker_families(self._counters)
         if self._lags is not None:
             yield from families.lag_families(self._lags)
+        yield from families.reply_families(self._replies())
         for gauges in self._gauges:
             yield from families.gauge_families(gauges)
         yield InfoMetricFamily(

@@ -10,5 +10,8 @@ from headway.core.views import VersionView
 Views: TypeAlias = Callable[[], Iterable[VersionView]]
 """The core's own: Scheduler.views."""
 
+Replies: TypeAlias = Callable[[], dict[int, int]]
+"""HTTP status -> replies begun with it."""
+
 Gauges: TypeAlias = Callable[[], dict[str, float]]
 """Name below `headway_` with its unit (`recorder_dropped_calls_total`) -> value."""
