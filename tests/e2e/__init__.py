@@ -2,4 +2,4 @@
 
 import pytest
 
-pytest.register_assert_rewrite(*(f"tests.e2e.{name}" for name in ("server", "client", "books", "witness")))
+pytest.register_assert_rewrite(*(f"tests.e2e.{name}" for name in ("server", "client", "books", "witness", "stepper")))

@@ -1,4 +1,4 @@
-"""kill -9 of the worker under load."""
+"""kill -9 of a worker: under load, in the middle of a stream, beside another of the same version."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.books import books
-from tests.e2e.client import Reply, ask, in_a_loop, until
+from tests.e2e.client import Reply, ask, in_a_loop, send, until
 from tests.e2e.server import running
+from tests.e2e.stepper import Stepper
 from tests.e2e.witness import Witness, pauses
 
 pytestmark = pytest.mark.e2e
@@ -112,3 +113,50 @@ def assert_all_right_or_retryable(load: Load) -> None:
             assert reply.json["code"] in SAID_OF_A_DEATH
             assert reply.json["retryable"] is True
             assert int(reply.headers["retry-after"]) >= 1
+
+
+@in_a_loop
+async def test_a_stream_whose_worker_dies_ends_with_an_event_that_says_so_and_the_next_one_works(
+    tmp_path: Path,
+) -> None:
+    stepper = Stepper(tmp_path, "stepper", capacity=2)
+    async with pauses() as held:
+        with running(tmp_path) as server:
+            body = {"name": "cut short", "steps": 10, "hold_at": 2, "hold": held.port}
+            exchange = await send(server.address, "/v2/models/stepper/generate_stream", body)
+            await exchange.head()
+            await held.begun()
+            (killed,) = server.workers()
+            os.kill(killed, signal.SIGKILL)
+            events = [event async for event in exchange.events()]
+            assert [event.get("step") for event in events] == [0, 1, None]
+            assert (events[-1]["code"], events[-1]["retryable"]) == ("worker_lost", True)
+
+            async def served_again() -> bool:
+                reply = await ask(server.address, "/v2/models/stepper/generate", {"name": "next", "steps": 1})
+                return reply.status == 200
+
+            await until(served_again, "a stream of the new worker")
+            assert len(await stepper.events(server.address, "after", 3)) == 3
+
+
+@in_a_loop
+async def test_while_one_of_two_workers_is_dead_the_other_answers(tmp_path: Path) -> None:
+    witness = Witness(tmp_path, settings="instances = 2")
+    async with pauses() as held:
+        with running(tmp_path) as server:
+            occupied = asyncio.create_task(witness.ask(server.address, 0, hold=held.port))
+            await held.begun()
+            reply = await witness.ask(server.address, 1)
+            (other,) = reply.outputs["process"]
+            (busy,) = [worker for worker in server.workers() if worker != other]
+            os.kill(busy, signal.SIGKILL)
+            assert_worker_lost(await occupied)
+            for number in range(1, 20):
+                assert (await witness.ask(server.address, number)).outputs["sum"] == [number]
+                assert (await ask(server.address, "/ready")).status == 200
+
+            async def both() -> bool:
+                return len(server.workers()) == 2
+
+            await until(both, "two workers again")
