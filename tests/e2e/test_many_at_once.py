@@ -48,7 +48,9 @@ def one_by_one() -> npt.NDArray[np.float32]:
     folder = REPOSITORY / MINILM / "1"
     tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
     tokenizer.no_padding()
-    session = onnxruntime.InferenceSession(str(folder / "model.onnx"))
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = 1  # beside a server on few cores, more of them wait for each other
+    session = onnxruntime.InferenceSession(str(folder / "model.onnx"), options)
     vectors = []
     for text in texts():
         encoded = tokenizer.encode(text)
