@@ -20,7 +20,7 @@ serve: ready ## everything made ready, then the default model on 127.0.0.1:8000 
 	@exec $(BIN)/headway serve $(CONFIG) $(ARGS)
 
 test: ready-dev ## everything made ready, then the whole test suite (ARGS="-k name")
-	@$(BIN)/python -m pytest -n 2 $(ARGS)
+	@$(BIN)/python -m pytest -n 2 --dist loadfile $(ARGS)
 
 check: ready-dev ## format, lint, types, imports, tidy and unit tests; under a minute
 	@$(BIN)/ruff format --check .

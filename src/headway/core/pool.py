@@ -117,8 +117,7 @@ class Pool:
         return queue
 
     def tidy(self, queue: KeyQueue) -> None:
-        """After parts have left a queue."""
-        self.agenda.update(queue)
+        """After parts have left a queue: its turn in the agenda can only have moved back."""
         if queue.count == 0 and len(self.keys) > KEEP_KEYS:
             del self.keys[queue.key]
 

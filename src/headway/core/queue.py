@@ -105,7 +105,6 @@ class KeyQueue:
         tenant.count -= len(parts)
         if tenant.count == 0:
             account = tenant.account
-            self.turns.update(tenant)
             del self.tenants[account.tenant]
             del account.queues[self.number]
 

@@ -35,6 +35,7 @@ class Request:
 
     unfinished: parts that are not DONE.  waiting: parts that are WAITING.
     emitted: results of a sequence that were passed on.
+    parts: in order; empty once it has its outcome.
     """
 
     __slots__ = (

@@ -6,25 +6,29 @@ with the very same decisions is what makes a recorded trace replayable from its 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import asdict
 from typing import Any
 
 from headway.core.cost import CostModel
-from headway.core.ids import BatchKey, Capacity, VersionId
+from headway.core.ids import BatchKey, Capacity, PartRef, RequestId, VersionId
 from headway.core.policy import BatchPolicy, ServerPolicy, Style
 from headway.core.pool import Pool
 from headway.core.requests import PartState, QueuedPart, Request
 from headway.core.state import State
 from headway.core.workers import RunningBatch, RunningSequence, Worker, WorkerState
 
-FORMAT = 1
+FORMAT = 2
 
 
 def take(state: State) -> dict[str, Any]:
-    held = dict(state.requests)
-    for worker in state.workers.values():  # those given up whose answer is still to come
-        held.update((part.request.id, part.request) for b in worker.batches.values() for part in b.members)
-        held.update((id, running.part.request) for id, running in worker.sequences.items())
+    given_up: dict[RequestId, list[QueuedPart]] = {}  # parts whose answer is still to come
+    for worker in state.workers.values():
+        running = [part for batch in worker.batches.values() for part in batch.members]
+        running += [sequence.part for sequence in worker.sequences.values()]
+        for part in running:
+            if part.request.id not in state.requests:
+                given_up.setdefault(part.request.id, []).append(part)
     return {
         "format": FORMAT,
         "now": state.now,
@@ -33,7 +37,10 @@ def take(state: State) -> dict[str, Any]:
         "draining": state.draining,
         "pressure": state.pressure,
         "policy": asdict(state.policy),
-        "requests": [_request(request, open=id in state.requests) for id, request in held.items()],
+        "requests": [
+            *(_request(request, request.parts, open=True) for request in state.requests.values()),
+            *(_request(parts[0].request, parts, open=False) for parts in given_up.values()),
+        ],
         "workers": list(state.workers),
         "pools": [_pool(pool) for pool in state.pools.values()],
     }
@@ -51,16 +58,19 @@ def restore(state: State, saved: dict[str, Any]) -> None:
     state.weights.update(weights)
     for entry in saved["pools"]:
         _restore_pool(state, entry)
-    requests = {entry["id"]: _restore_request(state, entry) for entry in saved["requests"]}
+    parts: dict[PartRef, QueuedPart] = {}
+    for entry in saved["requests"]:
+        parts.update((part.ref, part) for part in _restore_request(state, entry))
     for entry in saved["pools"]:
-        _restore_workers(state, entry, requests)
+        _restore_workers(state, entry, parts)
     state.workers.update({id: state.workers.pop(id) for id in saved["workers"]})  # in the old order
-    _requeue(state, [part for request in requests.values() for part in request.parts])
+    _requeue(state, parts.values())
     for pool in state.pools.values():
         pool.fair.restored()
 
 
-def _request(request: Request, open: bool) -> dict[str, Any]:
+def _request(request: Request, parts: list[QueuedPart], open: bool) -> dict[str, Any]:
+    """open: without an outcome; else only the parts that still run are kept."""
     return {
         "id": request.id,
         "open": open,
@@ -72,11 +82,11 @@ def _request(request: Request, open: bool) -> dict[str, Any]:
         "arrived": request.arrived,
         "attempt": request.attempt,
         "emitted": request.emitted,
-        "parts": [[p.rows, p.length, p.due, p.latest_start, p.seq, p.state.value] for p in request.parts],
+        "parts": [[p.index, p.rows, p.length, p.due, p.latest_start, p.seq, p.state.value] for p in parts],
     }
 
 
-def _restore_request(state: State, saved: dict[str, Any]) -> Request:
+def _restore_request(state: State, saved: dict[str, Any]) -> list[QueuedPart]:
     key = BatchKey(*saved["key"])
     request = Request(
         saved["id"],
@@ -89,16 +99,18 @@ def _restore_request(state: State, saved: dict[str, Any]) -> Request:
         saved["arrived"],
     )
     request.attempt, request.emitted = saved["attempt"], saved["emitted"]
-    for index, (rows, length, due, latest_start, seq, part_state) in enumerate(saved["parts"]):
+    parts = []
+    for index, rows, length, due, latest_start, seq, part_state in saved["parts"]:
         part = QueuedPart(request, index, rows, length, due, latest_start, seq)
         part.state = PartState(part_state)
-        request.parts.append(part)
+        parts.append(part)
         request.unfinished += part.state in (PartState.WAITING, PartState.RUNNING)
     if saved["open"]:
+        request.parts = parts
         state.requests[request.id] = request
         state.bytes += request.bytes
         state.deadlines.add(request)
-    return request
+    return parts
 
 
 def _pool(pool: Pool) -> dict[str, Any]:
@@ -150,7 +162,7 @@ def _worker(worker: Worker) -> dict[str, Any]:
     }
 
 
-def _restore_workers(state: State, saved: dict[str, Any], requests: dict[int, Request]) -> None:
+def _restore_workers(state: State, saved: dict[str, Any], parts: dict[PartRef, QueuedPart]) -> None:
     pool = state.pools[VersionId(*saved["version"])]
     accounts = pool.fair.accounts
     for entry in saved["workers"]:
@@ -159,7 +171,7 @@ def _restore_workers(state: State, saved: dict[str, Any], requests: dict[int, Re
         worker.capacity = Capacity(*entry["capacity"])
         state.workers[worker.id] = pool.workers[worker.id] = worker
         for batch in entry["batches"]:
-            members = [requests[id].parts[index] for id, index in batch["members"]]
+            members = [parts[PartRef(*ref)] for ref in batch["members"]]
             worker.batches[batch["id"]] = RunningBatch(
                 batch["id"],
                 BatchKey(*batch["key"]),
@@ -173,13 +185,13 @@ def _restore_workers(state: State, saved: dict[str, Any], requests: dict[int, Re
             for part in members:
                 pool.fair.enter(accounts[part.request.tenant])
         for id, index, attempt, tenant in entry["sequences"]:
-            worker.sequences[id] = RunningSequence(requests[id].parts[index], attempt, accounts[tenant])
+            worker.sequences[id] = RunningSequence(parts[PartRef(id, index)], attempt, accounts[tenant])
             pool.fair.enter(accounts[tenant])
     for id in saved["free"]:
         pool.refresh(pool.workers[id])
 
 
-def _requeue(state: State, parts: list[QueuedPart]) -> None:
+def _requeue(state: State, parts: Iterable[QueuedPart]) -> None:
     waiting = [part for part in parts if part.state is PartState.WAITING]
     for part in sorted(waiting, key=lambda part: part.seq):
         pool = part.request.pool

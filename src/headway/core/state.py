@@ -72,6 +72,7 @@ class State:
         self.effects.append(ResolveRequest(request.id, outcome, detail, retry_after))
         if request.unfinished:
             self._abandon(request)
+        request.parts = []  # or request and parts would keep each other until a garbage collection
 
     def _abandon(self, request: Request) -> None:
         pool = request.pool

@@ -39,6 +39,9 @@ class Deadlines:
 
     def expired(self, now: Instant) -> Request | None:
         """The next request whose deadline has come."""
+        heap = self._heap
+        if not heap or heap[0][0] > now:
+            return None
         return self._requests[self._heap[0][1]] if self.first() <= now else None
 
 
@@ -68,7 +71,7 @@ class QueueTimers:
 
     def fired(self, now: Instant) -> tuple[Pool, KeyQueue] | None:
         """The next queue whose time has come."""
-        if self.first() > now:
+        if not self._heap or self._heap[0][0] > now or self.first() > now:
             return None
         _, _, pool, queue = heappop(self._heap)
         queue.timer = NEVER
