@@ -5,7 +5,8 @@
 A queue of constant depth and one worker that is never idle: as many requests arrive as left in the
 last batch, each in a call of its own, then the batch completes and the next one leaves. `handle` is
 timed and nothing else: arrivals are built beforehand, completions between the timed sections. The
-time is this thread's CPU time, so that a busy machine does not count; the garbage collector is on.
+time is this thread's CPU time, so that a busy machine does not count; the garbage collector is on, with the
+server's thresholds.
 Beside it, requests per wall second of the whole simulator.
 """
 
@@ -20,6 +21,7 @@ from random import Random
 from statistics import median
 from time import thread_time_ns
 
+from headway.cli.server import COLLECT
 from headway.core.effects import DispatchBatch, Effect
 from headway.core.events import (
     BatchCompleted,
@@ -122,6 +124,7 @@ class Bench:
         coming = iter(arrivals(requests, self._next, self._rng))
         self._next += requests
         gc.collect()
+        gc.set_threshold(*COLLECT)
         spent = done = batches = 0
         while done < requests:
             size = len(self._batch.parts)
