@@ -15,8 +15,8 @@ from tests.canary.planted import CANARIES, UNORDERED, Canary, plant
 
 BUDGET = range(1, 41)
 """The same worlds for the clean core and for every bug."""
-ORDER_BUDGET = ("1", "15")
-HASH_SEEDS = ("0", "1", "2")
+ORDER_BUDGET = ("1", "25")
+HASH_SEEDS = ("1", "2", "3", "4", "5")
 ROOT = Path(__file__).parents[2]
 
 
@@ -41,11 +41,12 @@ def digests(name: str, hash_seed: str) -> str:
 
 @pytest.mark.parametrize("canary", UNORDERED, ids=str)
 def test_another_hash_seed_gives_it_away_that(canary: Canary) -> None:
-    assert len({digests(canary.name, hash_seed) for hash_seed in HASH_SEEDS}) > 1
+    first = digests(canary.name, "0")
+    assert any(digests(canary.name, hash_seed) != first for hash_seed in HASH_SEEDS)
 
 
 def test_a_clean_core_does_the_same_under_every_hash_seed() -> None:
-    assert len({digests("", hash_seed) for hash_seed in HASH_SEEDS[:2]}) == 1
+    assert digests("", "0") == digests("", HASH_SEEDS[0])
 
 
 def test_a_planted_bug_stays_in_its_own_copy_of_the_core() -> None:
