@@ -178,6 +178,37 @@ def test_files_rotate_are_bounded_in_number_and_each_replays_by_itself(tmp_path,
     assert story.recorder.dropped == 0
 
 
+def test_calls_that_come_while_a_new_file_is_begun_do_not_begin_another(tmp_path, monkeypatch):
+    monkeypatch.setattr(recorder, "GATHER_S", 0.0)
+    opening, go_on, progress = threading.Event(), threading.Event(), threading.Event()
+
+    class SlowDisk(recorder._Files):
+        def _open(self, path: Path):
+            if path.name.endswith("000002.jsonl"):
+                opening.set()
+                progress.set()
+                assert go_on.wait(30)
+            return super()._open(path)
+
+        def flush(self) -> None:
+            super().flush()
+            progress.set()
+
+    story = Story(tmp_path, max_file_mb=0.005, disk=SlowDisk)
+    story.set_up()
+    request = 0
+    while not opening.is_set():
+        progress.clear()
+        story.serve(request)
+        request += 1
+        assert progress.wait(30)
+    for later in range(request, request + 3):
+        story.serve(later)
+    go_on.set()
+    story.recorder.close()
+    assert len(files(tmp_path)) == 2
+
+
 def test_files_of_earlier_runs_count_too(tmp_path):
     for number in range(5):
         (tmp_path / f"trace-20200101T000000-1-{number:06}.jsonl").write_text("old")

@@ -156,13 +156,14 @@ class _Files:
     def begin(self, snapshot: Snapshot) -> None:
         self.close()
         self._directory.mkdir(parents=True, exist_ok=True)
-        self.number += 1
-        path = self._directory / f"trace-{self._started}-{os.getpid()}-{self.number:06}.jsonl"
+        number = self.number + 1
+        path = self._directory / f"trace-{self._started}-{os.getpid()}-{number:06}.jsonl"
         self._file = self._open(path)
         self._size = 0
         self.write(encode(Header(FORMAT, __version__)))
         self.write(encode(snapshot))
         self.full = False
+        self.number = number  # last: the loop must never see the new number beside the old file's fullness
         for old in sorted(self._directory.glob(PATTERN))[: -self._max_files]:
             old.unlink(missing_ok=True)
 
