@@ -98,6 +98,29 @@ async def test_a_stream_that_outlasts_the_grace_is_told_so_and_the_exit_code_is_
 
 
 @in_a_loop
+async def test_what_runs_and_what_waits_when_the_grace_is_over_is_told_to_come_again(tmp_path: Path) -> None:
+    witness = Witness(tmp_path)
+    with running(tmp_path, "[server]\nshutdown_grace_s = 0.2\n") as server:
+        async with pauses() as held:
+            runs = asyncio.create_task(witness.ask(server.address, 0, hold=held.port))
+            await held.begun()
+            waits = asyncio.create_task(witness.ask(server.address, 1))
+
+            async def one_waits() -> bool:
+                return (await books(server.address)).waiting("witness") == 1
+
+            await until(one_waits, "the second request waits")
+            server.terminate()
+            replies = [await runs, await waits]
+            assert [(reply.status, reply.json["code"]) for reply in replies] == [
+                (503, "worker_lost"),
+                (503, "no_worker"),
+            ]
+            assert all(reply.json["retryable"] for reply in replies)
+            await asyncio.to_thread(server.assert_ends_well)
+
+
+@in_a_loop
 async def test_requests_that_wait_for_a_worker_to_come_back_are_answered_before_the_end(tmp_path: Path) -> None:
     async with pauses() as held, pauses() as restarts:
         witness = Witness(tmp_path, options=f"restart = {restarts.port}")
