@@ -21,23 +21,47 @@ from headway.core.workers import WORKER_LIFECYCLE, Worker, WorkerState
 from tests.unit.core_world import World, arrive, dispatches
 
 GRID = [(rows, length) for rows in (1, 2, 4, 8, 16, 32) for length in (8, 32, 128, 256)]
-costs = st.floats(0, 1e7, allow_nan=False)
 
 
-@given(a=costs, b=costs, c=st.floats(0, 1e5, allow_nan=False))
-def test_the_fit_finds_what_an_affine_device_costs(a, b, c):
-    measured = [Measurement(r, n, round(a + b * r + c * r * n) + 1) for r, n in GRID]
-    fitted = fit(measured)
-    assert min(fitted) >= 0
-    for m in measured:
-        predicted = fitted[0] + fitted[1] * m.rows + fitted[2] * m.rows * m.length
-        assert predicted == pytest.approx(m.duration, rel=0.01, abs=5)
+SHAPES = {
+    "a processor: every padded token costs": lambda r, n: 0.4e6 + 0.175e6 * r * n,
+    "a processor: tokens in company cost less": lambda r, n: (0.4e6 + 0.175e6 * r * n) * (1 if r == 1 else 0.86),
+    "a device that is never full": lambda r, n: 2e6 + 600 * r * n,
+    "a device that is full from some size on": lambda r, n: max(2e6, 900 * r * n),
+    "kernels of fixed sizes": lambda r, n: 2e6 if r == 1 else 6e6 if r <= 8 else 12e6 if r <= 16 else 24e6,
+    "launches alone": lambda r, n: 5e6 + 1e4 * r,
+    "attention": lambda r, n: 0.5e6 + 1e4 * r * n + 100 * r * n * n,
+}
+
+
+@pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES)
+def test_the_fit_finds_what_devices_of_every_kind_cost(shape):
+    weights = fit([(r, n, shape(r, n), 3) for r, n in GRID])
+    model = CostModel()
+    model.weights = weights
+    errors = sorted(
+        abs(model.median(r, n) / shape(r, n) - 1) for r in range(1, 33) for n in (8, 20, 44, 70, 100, 150, 200, 256)
+    )
+    assert errors[len(errors) // 2] < 0.03
+    assert errors[len(errors) * 9 // 10] < 0.08
 
 
 @given(st.lists(st.tuples(st.integers(1, 64), st.integers(1, 512), st.integers(1, 10**10)), min_size=1, max_size=40))
 def test_the_fit_never_says_that_more_costs_less(measurements):
-    a, b, c = fit(Measurement(*m) for m in measurements)
-    assert min(a, b, c) >= 0
+    model = CostModel()
+    model.weights = fit([(*measured, 1) for measured in measurements])
+    assert min(model.weights) >= 0
+    for rows, length in GRID:
+        assert model.median(rows, length) <= model.median(rows + 1, length)
+        assert model.median(rows, length) <= model.median(rows, length + 1)
+
+
+def test_a_size_that_is_compiled_for_at_first_sight_teaches_nothing():
+    model = CostModel()
+    model.seed([Measurement(r, n, ms(1) + ms(0.01) * r * n) for r, n in GRID])
+    before = model.median(64, 100)
+    model.observe(64, 100, 10 * before)
+    assert model.median(64, 100) == before
 
 
 def test_an_unmeasured_model_learns_from_its_batches():

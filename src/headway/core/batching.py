@@ -3,12 +3,13 @@
 A batch is built around a head, looking outward to its neighbours in length. With n members, adding
 j costs each of them `added = cost(n + 1, L') - cost(n, L)` and saves the device
 `saved = cost(1, L_j) - added`. Joining lowers the total waiting of everyone while
-`saved * (parts left waiting + 1) > added * n`.
+`saved * (parts left waiting + 1) > added * n`; that difference is the joiner's gain.
 
-The cost model is affine in rows and padded tokens, so in either direction of length the gain of the
-next neighbour only falls: taking the better of the two neighbours until neither gains is the best
-batch, not a first refusal. An operator who holds batches has decided that company pays: the caps
-alone end such a batch.
+Every prefix is looked at, and the one with the greatest sum of gains is the batch: on a device with
+fixed kernel sizes a second member may cost dearly and the next six nothing. Where the cost model has
+no step ahead, each joiner costs at least what the one before it did, and the first that does not
+gain ends the search. An operator who holds batches has decided that company pays: the caps alone
+end such a batch.
 
 Fairness: the next member comes from the tenant whose counter, with what it has in this batch
 already, is least; where its neighbour does not pay, the batch is done.
@@ -19,26 +20,27 @@ from __future__ import annotations
 from heapq import heappop, heappush, heapreplace
 
 from headway.core.cost import CostModel
-from headway.core.fairness import Account
-from headway.core.policy import BatchPolicy
+from headway.core.policy import AUTOMATIC_BATCH_TIME, BatchPolicy
 from headway.core.queue import KeyQueue, TenantQueue
-from headway.core.requests import RUNNING, QueuedPart
-from headway.core.units import Duration, Instant
+from headway.core.requests import RUNNING, WAITING, QueuedPart
+from headway.core.units import NEVER, Duration, Instant
 
 
 class Forming:
     """A batch being built, and the rule by which it grows.
 
     length: of the longest member.  deadline: the earliest of the members'.  oldest: the first arrival.
-    filled: a cap, and not the cost, kept somebody out.
+    filled: a cap kept somebody out.
     """
 
     __slots__ = (
         "_cost",
+        "_latest_end",
         "_now",
         "_others",
         "_policy",
         "_predicted",
+        "_time_limit",
         "deadline",
         "filled",
         "length",
@@ -49,38 +51,50 @@ class Forming:
     )
 
     def __init__(
-        self, head: QueuedPart, owner: Account, policy: BatchPolicy, cost: CostModel, others: int, now: Instant
+        self,
+        head: QueuedPart,
+        owner: TenantQueue,
+        policy: BatchPolicy,
+        cost: CostModel,
+        others: int,
+        latest_end: Instant,
+        now: Instant,
     ) -> None:
-        """others: parts of the pool that wait besides the head."""
-        self.members = [head]
-        self.owners = [owner]
-        self.rows = head.rows
-        self.length = head.length
-        self.deadline = head.request.deadline
-        self.oldest = head.request.arrived
-        self.filled = head.rows >= policy.max_batch_size
+        """others: parts of the pool that wait besides the head.
+        latest_end: when the worker must be free again for somebody else's sake."""
         self._policy = policy
         self._cost = cost
         self._others = others
+        self._latest_end = latest_end
         self._now = now
-        self._predicted: Duration = cost.median(head.rows, head.length)
-        head.state = RUNNING
+        self.members: list[QueuedPart] = []
+        self.owners: list[TenantQueue] = []
+        self.filled = head.rows >= policy.max_batch_size
+        self.rows = self.length = 0
+        self.deadline = head.request.deadline
+        self.oldest = head.request.arrived
+        self._predicted: Duration = 0
+        self._time_limit = policy.max_batch_time or _automatic_limit(head, policy, cost)
+        self.add(head, owner)
 
-    def better(self, shorter: QueuedPart | None, longer: QueuedPart | None) -> QueuedPart | None:
-        """Of the two neighbours the one that gains more, if it gains and fits."""
-        best = None
-        best_gain = 0
-        for part in (shorter, longer):
-            if part is None:
-                continue
-            gain = self._gain(part)
-            if gain > best_gain and self._fits(part):
-                best, best_gain = part, gain
-        return best
+    def better(self, shorter: QueuedPart | None, longer: QueuedPart | None) -> tuple[QueuedPart | None, int]:
+        """Of the two neighbours that fit the one that gains more, and its gain (which may be negative)."""
+        if shorter is None or longer is None:
+            only = longer if shorter is None else shorter
+            if only is None or not self._fits(only):
+                return None, 0
+            return only, self._gain(only)
+        first, second = self._gain(shorter), self._gain(longer)
+        if first < second:
+            shorter, longer, first, second = longer, shorter, second, first
+        if self._fits(shorter):
+            return shorter, first
+        return (longer, second) if self._fits(longer) else (None, 0)
 
-    def add(self, part: QueuedPart, owner: Account) -> None:
+    def add(self, part: QueuedPart, owner: TenantQueue) -> None:
         self.members.append(part)
         self.owners.append(owner)
+        part.state = RUNNING
         self.rows += part.rows
         if part.length > self.length:
             self.length = part.length
@@ -91,7 +105,33 @@ class Forming:
             self.oldest = request.arrived
         self._predicted = self._cost.median(self.rows, self.length)
         self._others -= 1
-        part.state = RUNNING
+
+    def cut(self, size: int) -> None:
+        """Give all but the first `size` members back to their queues."""
+        if size == len(self.members):
+            return
+        for part, owner in zip(reversed(self.members[size:]), reversed(self.owners[size:]), strict=True):
+            part.state = WAITING
+            owner.by_length.put_back(part)
+        members, owners = self.members[:size], self.owners[:size]
+        self._others += len(self.members) - size
+        self.members, self.owners, self.rows, self.length = [], [], 0, 0
+        self.deadline, self.oldest = members[0].request.deadline, members[0].request.arrived
+        self._others += size
+        for part, owner in zip(members, owners, strict=True):
+            self.add(part, owner)
+
+    @property
+    def is_full(self) -> bool:
+        """A cap is reached."""
+        policy = self._policy
+        return (
+            self.filled or self.rows >= policy.max_batch_size or 0 < policy.max_batch_tokens <= self.rows * self.length
+        )
+
+    def is_over(self, gain: int) -> bool:
+        """Nobody after a joiner that gains so much can gain."""
+        return gain <= 0 and self.rows >= self._cost.steady_from
 
     def _gain(self, part: QueuedPart) -> int:
         """What joining takes off everybody's waiting, in nanoseconds."""
@@ -108,20 +148,25 @@ class Forming:
         rows = self.rows + part.rows
         length = part.length if part.length > self.length else self.length
         run_time = self._cost.upper(rows, length)
-        if (
-            rows > policy.max_batch_size
-            or 0 < policy.max_batch_tokens < rows * length
-            or 0 < policy.max_batch_time < run_time
-        ):
+        if rows > policy.max_batch_size or 0 < policy.max_batch_tokens < rows * length or run_time > self._time_limit:
             self.filled = True
             return False
-        finish = self._now + run_time + policy.deadline_margin
-        return (finish <= self.deadline and finish <= part.request.deadline) or self._is_late()
+        end = self._now + run_time
+        finish = end + policy.deadline_margin
+        if finish <= self.deadline and finish <= part.request.deadline and end <= self._latest_end:
+            return True
+        return self._is_late()
 
     def _is_late(self) -> bool:
         """Somebody will be late anyway: that is no reason against company."""
-        alone = self._cost.upper(self.rows, self.length)
-        return self._now + alone + self._policy.deadline_margin > self.deadline
+        end = self._now + self._cost.upper(self.rows, self.length)
+        return end + self._policy.deadline_margin > self.deadline or end > self._latest_end
+
+
+def _automatic_limit(head: QueuedPart, policy: BatchPolicy, cost: CostModel) -> Duration:
+    if policy.hold:
+        return NEVER
+    return max(AUTOMATIC_BATCH_TIME, 2 * cost.upper(head.rows, head.length))
 
 
 def fits_alone(rows: int, length: int, policy: BatchPolicy) -> bool:
@@ -132,72 +177,122 @@ def fits_alone(rows: int, length: int, policy: BatchPolicy) -> bool:
 
 
 def form_batch(
-    queue: KeyQueue, head_queue: TenantQueue, policy: BatchPolicy, cost: CostModel, waiting: int, now: Instant
+    queue: KeyQueue,
+    head_queue: TenantQueue,
+    policy: BatchPolicy,
+    cost: CostModel,
+    waiting: int,
+    latest_end: Instant,
+    now: Instant,
 ) -> Forming:
     """Take the batch around the head of `head_queue` out of `queue`. Its members are RUNNING afterwards.
 
     waiting: parts of the pool that wait, the head included.
+    latest_end: when the worker must be free again lest somebody of another key be late (NEVER: no matter).
     """
     head = head_queue.urgent.first()
     assert head is not None
-    batch = Forming(head, head_queue.account, policy, cost, waiting - 1, now)
-    if len(queue.tenants) == 1:
-        if not batch.filled and queue.count > 1:
-            _join_neighbours(batch, head_queue)
-        queue.left_together(batch.members, head_queue)
-        return batch
-    queue.left(head, head_queue.account)
-    if not batch.filled:
-        _join_in_turn(batch, queue, head_queue, cost)
+    batch = Forming(head, head_queue, policy, cost, waiting, latest_end, now)
+    if not batch.filled and queue.count > 1:
+        if len(queue.tenants) == 1:
+            _grow(batch, _Neighbours(head_queue))
+        else:
+            turns = _InTurn(queue, head_queue, head, cost)
+            _grow(batch, turns)
+            turns.close()
+    queue.left(batch.members, batch.owners)
     return batch
 
 
-def _join_neighbours(batch: Forming, tenant: TenantQueue) -> None:
-    """All from one tenant: nothing but length and cost decides."""
-    index, owner = tenant.by_length, tenant.account
-    shorter, longer = index.shorter(batch.length), index.longer(batch.length)
-    while (part := batch.better(shorter, longer)) is not None:
-        batch.add(part, owner)
-        if part is longer:
-            longer = index.longer(part.length)
-            shorter = index.shorter(part.length)  # its own bucket may hold more
-        else:
-            shorter = index.shorter(part.length)
-
-
-def _join_in_turn(batch: Forming, queue: KeyQueue, head_queue: TenantQueue, cost: CostModel) -> None:
-    """Members in the order of tentative counters. Tenants leave the key's agenda while they are considered."""
-    tentative: list[tuple[int, int, TenantQueue]] = []
-    reached: list[TenantQueue] = []
-
-    def consider(tenant: TenantQueue, counter: int) -> None:
-        queue.turns.remove(tenant)
-        reached.append(tenant)
-        heappush(tentative, (counter, len(reached), tenant))
-
-    def share(part: QueuedPart, tenant: TenantQueue) -> int:
-        return int(cost.median(part.rows, part.length) / tenant.account.weight)
-
-    if head_queue.count:
-        consider(head_queue, head_queue.account.counter + share(batch.members[0], head_queue))
+def _grow(batch: Forming, source: _Neighbours | _InTurn) -> None:
+    """The best of all prefixes, in the order in which `source` proposes."""
+    total = best_total = 0
+    best = 1
     while True:
-        following = queue.turns.first()
-        if following is not None and (not tentative or following.account.counter <= tentative[0][0]):
-            consider(following, following.account.counter)
-            continue
-        if not tentative:
+        proposal = source.propose(batch)
+        if proposal is None:
             break
-        counter, order, tenant = tentative[0]
-        index = tenant.by_length
-        part = batch.better(index.shorter(batch.length), index.longer(batch.length))
-        if part is None:
+        part, tenant, gain = proposal
+        if batch.is_over(gain):
             break
-        batch.add(part, tenant.account)
-        queue.left(part, tenant.account)
-        if tenant.count:
-            heapreplace(tentative, (counter + share(part, tenant), order, tenant))
+        batch.add(part, tenant)
+        source.taken(part)
+        total += gain
+        if total > best_total:
+            best_total, best = total, len(batch.members)
+    batch.cut(best)
+
+
+class _Neighbours:
+    """All from one tenant: nothing but length and cost decides."""
+
+    __slots__ = ("_index", "_longer", "_shorter", "_stale", "_tenant")
+
+    def __init__(self, tenant: TenantQueue) -> None:
+        self._tenant = tenant
+        self._index = tenant.by_length
+        self._shorter: QueuedPart | None = None
+        self._longer: QueuedPart | None = None
+        self._stale = True
+
+    def propose(self, batch: Forming) -> tuple[QueuedPart, TenantQueue, int] | None:
+        if self._stale:
+            self._shorter, self._longer = self._index.shorter(batch.length), self._index.longer(batch.length)
+            self._stale = False
+        part, gain = batch.better(self._shorter, self._longer)
+        return None if part is None else (part, self._tenant, gain)
+
+    def taken(self, part: QueuedPart) -> None:
+        if part is self._longer:
+            self._stale = True  # its own bucket may hold more, which are not longer any more
         else:
-            heappop(tentative)
-    for tenant in reached:
-        if tenant.count:
-            queue.turns.update(tenant)
+            self._shorter = self._index.shorter(part.length)
+
+
+class _InTurn:
+    """Several tenants: proposals in the order of tentative counters.
+
+    Tenants leave the key's agenda while they are considered, until `close`.
+    """
+
+    __slots__ = ("_cost", "_queue", "_reached", "_tentative")
+
+    def __init__(self, queue: KeyQueue, head_queue: TenantQueue, head: QueuedPart, cost: CostModel) -> None:
+        self._queue = queue
+        self._cost = cost
+        self._tentative: list[tuple[int, int, TenantQueue]] = []
+        self._reached: list[TenantQueue] = []
+        self._consider(head_queue, head_queue.account.counter + self._share(head, head_queue))
+
+    def propose(self, batch: Forming) -> tuple[QueuedPart, TenantQueue, int] | None:
+        while True:
+            following = self._queue.turns.first()
+            if following is not None and (not self._tentative or following.account.counter <= self._tentative[0][0]):
+                self._consider(following, following.account.counter)
+                continue
+            if not self._tentative:
+                return None
+            tenant = self._tentative[0][2]
+            index = tenant.by_length
+            shorter, longer = index.shorter(batch.length), index.longer(batch.length)
+            if shorter is None and longer is None:
+                heappop(self._tentative)  # all it had is in the batch
+                continue
+            part, gain = batch.better(shorter, longer)
+            return None if part is None else (part, tenant, gain)
+
+    def taken(self, part: QueuedPart) -> None:
+        counter, order, tenant = self._tentative[0]
+        heapreplace(self._tentative, (counter + self._share(part, tenant), order, tenant))
+
+    def close(self) -> None:
+        for tenant in self._reached:
+            self._queue.turns.update(tenant)
+
+    def _consider(self, tenant: TenantQueue, counter: int) -> None:
+        self._queue.turns.remove(tenant)
+        self._reached.append(tenant)
+        heappush(self._tentative, (counter, len(self._reached), tenant))
+
+    def _share(self, part: QueuedPart, tenant: TenantQueue) -> int:
+        return int(self._cost.median(part.rows, part.length) / tenant.account.weight)

@@ -1,69 +1,145 @@
-"""What a batch will take: rows and padded length -> lower, median and upper run time.
+"""What a batch will take: rows and longest length -> lower, median and upper run time.
 
-    median = scale * (a + b * rows + c * rows * length)
+    median = scale * (sum of w_i * f_i(rows, length)),  all w_i >= 0
 
-`a`, `b`, `c` >= 0 are fitted by least squares of the relative error, so that a small batch counts as
-much as a large one. They come from the warm-up grid, or, where a model was not warmed up, from the
-batches themselves. `scale` follows every completed batch; `lower` and `upper` are ratios that track
-the quantiles of actual / median (stochastic approximation, Robbins and Monro 1951).
+Each f_i grows with rows and with length, so the whole does: a fixed part, one per row, one for the
+depth of the computation (length), padded tokens, attention (tokens x length), steps at the row
+counts at which kernels change size, and knees in the number of tokens at which a device is full.
+Devices that differ in kind differ in which of them they use; nothing else is configured.
+
+Three things are learned, each at its own pace. The *shape* (w) comes from the warm-up grid and is
+fitted again as batches of new sizes complete: rarely, from averages per size, weighted by relative
+error. The *scale* follows every batch, each by a bounded step, so that a device that slows down is
+followed within a few batches and an outlier is not. *lower* and *upper* are ratios to the median that
+track the quantiles of what was measured (stochastic approximation: Robbins and Monro 1951).
 """
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Iterable, Sequence
-from itertools import combinations
+from collections.abc import Sequence
+from math import exp, log
 from typing import Any
 
 from headway.core.ids import Measurement
+from headway.core.nnls import nnls
 from headway.core.units import Duration, ms
 
-WINDOW = 64
-"""Batches remembered for a fit from traffic."""
-REFIT_EVERY = 8
-FOLLOW = 1 / 8
-"""How much of a batch's error goes into `scale`."""
+STEPS = (2, 3, 5, 9, 17, 33, 65)
+"""Row counts at which the kernels of a device may change."""
+KNEES = tuple(64 << i for i in range(10))
+"""Padded tokens from which on a device may be full."""
+PENALTY = (1e-6,) * 4 + (1e-5,) + (1e-3,) * (len(STEPS) + len(KNEES))
+"""Ridge in units of the squared relative error: what explains the same with fewer, plainer terms wins."""
+NEGLIGIBLE = 0.03
+"""A step of less than this part of the cost before it is noise."""
+
+SHAPED = 16
+"""Measurements before which an error is the shape's fault, and the scale does not move."""
+GAIN, CLIP = 0.25, 0.3
+"""A batch moves log(scale) by GAIN times its error, which counts up to CLIP."""
+FIRST_SEEN = 2.5
+"""A size never seen before that takes so many times the prediction was compiled for: it tells nothing."""
 LOWER_QUANTILE, UPPER_QUANTILE = 0.05, 0.95
 STEP = 0.02
 """How far one batch moves a quantile ratio, at most."""
+MEMORY = 32
+"""Batches of one size that its average remembers."""
+REFIT_AT_MOST = 1024
+"""Batches between two fits, once there have been many."""
+CACHE = 1 << 15
+
+
+class Cell:
+    """Average over batches of about one size. took: run time at scale 1, in nanoseconds."""
+
+    __slots__ = ("count", "length", "rows", "took")
+
+    def __init__(self, rows: float, length: float, took: float, count: int) -> None:
+        self.rows = rows
+        self.length = length
+        self.took = took
+        self.count = count
+
+    def add(self, rows: int, length: int, took: float) -> None:
+        self.count = min(self.count + 1, MEMORY)
+        part = 1 / self.count
+        self.rows += part * (rows - self.rows)
+        self.length += part * (length - self.length)
+        self.took += part * (took - self.took)
 
 
 class CostModel:
-    """Of one pool. Not measured yet: a fixed cost, which favours joining."""
+    """Of one pool. Not measured yet: a fixed cost, which favours joining.
 
-    __slots__ = ("_recent", "_seen", "a", "b", "c", "lower_ratio", "scale", "seeded", "upper_ratio")
+    error: running mean of |log(actual / median)|.  coverage: running part of batches within upper.
+    steady_from: rows from which on the cost has no further step: each joiner costs at least what
+        the one before it did.
+    """
+
+    __slots__ = (
+        "_base",
+        "_cells",
+        "_next_fit",
+        "_seen",
+        "coverage",
+        "error",
+        "lower_ratio",
+        "scale",
+        "steady_from",
+        "upper_ratio",
+        "weights",
+    )
 
     def __init__(self) -> None:
-        self.a = float(ms(1))
-        self.b = 0.0
-        self.c = 0.0
+        self.weights: list[float] = [float(ms(1))] + [0.0] * (len(PENALTY) - 1)
         self.scale = 1.0
         self.lower_ratio = 0.8
         self.upper_ratio = 1.25
-        self.seeded = False
-        self._recent: deque[Measurement] = deque(maxlen=WINDOW)
+        self.error = 0.0
+        self.coverage = UPPER_QUANTILE
+        self.steady_from = 1
+        self._cells: dict[tuple[int, int], Cell] = {}
         self._seen = 0
+        self._next_fit = 1
+        self._base: dict[tuple[int, int], float] = {}
+
+    # -- asked -----------------------------------------------------------------------------
 
     def median(self, rows: int, length: int) -> Duration:
         """length: of the longest row; the batch computes rows * length tokens."""
-        return int(self.scale * (self.a + rows * (self.b + self.c * length)))
+        base = self._base.get((rows, length))
+        if base is None:
+            base = self._evaluate(rows, length)
+        return int(self.scale * base)
 
     def lower(self, rows: int, length: int) -> Duration:
-        return int(self.lower_ratio * self.scale * (self.a + rows * (self.b + self.c * length)))
+        return int(self.lower_ratio * self.median(rows, length))
 
     def upper(self, rows: int, length: int) -> Duration:
-        return int(self.upper_ratio * self.scale * (self.a + rows * (self.b + self.c * length)))
+        return int(self.upper_ratio * self.median(rows, length))
+
+    def _evaluate(self, rows: int, length: int) -> float:
+        if len(self._base) >= CACHE:
+            self._base.clear()
+        base = self._base[rows, length] = _value(self.weights, rows, length)
+        return base
+
+    # -- told ------------------------------------------------------------------------------
 
     def seed(self, measurements: Sequence[Measurement]) -> None:
-        """From a warm-up grid: the shape, and the spread around it."""
+        """From a warm-up grid: the shape, and the spread around it. Several workers may tell theirs."""
         if not measurements:
             return
-        self.a, self.b, self.c = fit(measurements)
-        self.scale = 1.0
-        self.seeded = True
-        ratios = sorted(m.duration / max(1, self.median(m.rows, m.length)) for m in measurements)
-        self.lower_ratio = min(0.95, ratios[0])
-        self.upper_ratio = max(1.05, ratios[-1])
+        first = self._seen == 0
+        for m in measurements:
+            self._remember(m.rows, m.length, m.duration / self.scale)
+        self._seen += len(measurements)
+        if first:
+            self._fit()
+            self._next_fit = 2 * self._seen
+            ratios = sorted(m.duration / max(1, self.median(m.rows, m.length)) for m in measurements)
+            self.lower_ratio = min(0.95, ratios[len(ratios) // 20])
+            self.upper_ratio = max(1.05, ratios[-1 - len(ratios) // 20])
 
     def observe(self, rows: int, length: int, duration: Duration) -> None:
         """A batch has completed."""
@@ -71,14 +147,20 @@ class CostModel:
         if expected <= 0 or duration <= 0:
             return
         ratio = duration / expected
-        self._track(ratio)
-        if self.seeded:
-            self.scale *= 1 + FOLLOW * (min(ratio, 4.0) - 1)  # an outlier moves it by a bounded step
+        if self._seen and ratio > FIRST_SEEN and _cell(rows, length) not in self._cells:
+            self._remember(rows, length, expected / self.scale)
             return
-        self._recent.append(Measurement(rows, length, duration))
         self._seen += 1
-        if self._seen <= REFIT_EVERY or self._seen % REFIT_EVERY == 0:
-            self.a, self.b, self.c = fit(self._recent)
+        off = log(ratio)
+        self.error += (abs(off) - self.error) / min(self._seen, 256)
+        self.coverage += ((ratio <= self.upper_ratio) - self.coverage) / 256
+        self._track(ratio)
+        if self._seen >= SHAPED:
+            self.scale *= exp(GAIN * max(-CLIP, min(CLIP, off)))
+        self._remember(rows, length, duration / self.scale)
+        if self._seen >= self._next_fit:
+            self._fit()
+            self._next_fit = self._seen + min(self._seen, REFIT_AT_MOST)
 
     def _track(self, ratio: float) -> None:
         """Each ratio moves up and down in such proportion that it comes to rest at its quantile."""
@@ -89,71 +171,88 @@ class CostModel:
         self.upper_ratio = max(1.0, self.upper_ratio)
         self.lower_ratio = min(1.0, self.lower_ratio)
 
+    def _remember(self, rows: int, length: int, took: float) -> None:
+        key = _cell(rows, length)
+        cell = self._cells.get(key)
+        if cell is None:
+            self._cells[key] = Cell(rows, length, took, 1)
+        else:
+            cell.add(rows, length, took)
+
+    def _fit(self) -> None:
+        self.weights = fit([(cell.rows, cell.length, cell.took, cell.count) for cell in self._cells.values()])
+        self._base.clear()
+        self.steady_from = max((1, *(s for i, s in enumerate(STEPS) if self.weights[5 + i])))
+
+    # -- kept ------------------------------------------------------------------------------
+
     def snapshot(self) -> dict[str, Any]:
         return {
-            "fit": [self.a, self.b, self.c],
+            "weights": self.weights,
             "scale": self.scale,
             "ratios": [self.lower_ratio, self.upper_ratio],
-            "seeded": self.seeded,
-            "recent": [list(m) for m in self._recent],
-            "seen": self._seen,
+            "quality": [self.error, self.coverage],
+            "cells": [[*key, c.rows, c.length, c.took, c.count] for key, c in self._cells.items()],
+            "seen": [self._seen, self._next_fit],
         }
 
     @classmethod
     def restore(cls, state: dict[str, Any]) -> CostModel:
         model = cls()
-        model.a, model.b, model.c = state["fit"]
+        model.weights = list(state["weights"])
         model.scale = state["scale"]
         model.lower_ratio, model.upper_ratio = state["ratios"]
-        model.seeded = state["seeded"]
-        model._recent.extend(Measurement(*m) for m in state["recent"])
-        model._seen = state["seen"]
+        model.error, model.coverage = state["quality"]
+        model._cells = {(a, b): Cell(*cell) for a, b, *cell in state["cells"]}
+        model._seen, model._next_fit = state["seen"]
+        model.steady_from = max((1, *(s for i, s in enumerate(STEPS) if model.weights[5 + i])))
         return model
 
 
-def fit(measurements: Iterable[Measurement]) -> tuple[float, float, float]:
-    """a, b, c >= 0 with the least relative squared error.
-
-    Non-negative least squares over three unknowns: every subset of them is solved by its normal
-    equations, and the best solution without a negative is taken. Subsets that the measurements
-    cannot tell apart (all rows equal, say) are singular and drop out.
-    """
-    moments = [[0.0] * 3 for _ in range(3)]
-    right = [0.0] * 3
-    for m in measurements:
-        took = max(1, m.duration)
-        features = (1 / took, m.rows / took, m.rows * m.length / took)
-        for i in range(3):
-            right[i] += features[i]
-            for j in range(3):
-                moments[i][j] += features[i] * features[j]
-    best, most = (0.0, 0.0, 0.0), -1.0
-    for size in (1, 2, 3):
-        for chosen in combinations(range(3), size):
-            solution = _solve([[moments[i][j] for j in chosen] for i in chosen], [right[i] for i in chosen])
-            if solution is None or min(solution) < 0:
-                continue
-            explained = sum(x * right[i] for x, i in zip(solution, chosen, strict=True))
-            if explained > most * (1 + 1e-9):  # the squared error is (number of measurements) - explained
-                values = dict(zip(chosen, solution, strict=True))
-                best, most = (values.get(0, 0.0), values.get(1, 0.0), values.get(2, 0.0)), explained
-    return best
-
-
-def _solve(matrix: list[list[float]], right: list[float]) -> list[float] | None:
-    """Gaussian elimination with scaling; None when singular."""
-    n = len(right)
-    scales = [matrix[i][i] ** 0.5 for i in range(n)]
-    if not all(scales):
-        return None
-    rows = [[matrix[i][j] / scales[i] / scales[j] for j in range(n)] + [right[i] / scales[i]] for i in range(n)]
+def fit(sizes: Sequence[tuple[float, float, float, int]]) -> list[float]:
+    """Weights from (rows, length, run time, how often): the least squared relative error, none negative."""
+    total = sum(count for *_, count in sizes)
+    samples = [
+        ([f / max(1.0, took) for f in _features(rows, length)], count / total) for rows, length, took, count in sizes
+    ]
+    n = len(PENALTY)
+    norms = [sum(part * x[i] ** 2 for x, part in samples) ** 0.5 or 1.0 for i in range(n)]
+    gram = [[0.0] * n for _ in range(n)]
+    right = [0.0] * n
+    for x, part in samples:
+        used = [i for i in range(n) if x[i]]
+        for i in used:
+            scaled = part * x[i] / norms[i]
+            right[i] += scaled
+            row = gram[i]
+            for j in used:
+                row[j] += scaled * x[j] / norms[j]
     for i in range(n):
-        pivot = max(range(i, n), key=lambda r: abs(rows[r][i]))
-        if abs(rows[pivot][i]) < 1e-9:
-            return None
-        rows[i], rows[pivot] = rows[pivot], rows[i]
-        for r in range(n):
-            if r != i:
-                factor = rows[r][i] / rows[i][i]
-                rows[r] = [x - factor * y for x, y in zip(rows[r], rows[i], strict=True)]
-    return [rows[i][n] / rows[i][i] / scales[i] for i in range(n)]
+        gram[i][i] += PENALTY[i]
+    weights = [w / norm for w, norm in zip(nnls(gram, right), norms, strict=True)]
+    for i, rows in enumerate(STEPS):
+        if weights[5 + i] < NEGLIGIBLE * _value(weights, rows - 1, 1):
+            weights[5 + i] = 0.0
+    return weights
+
+
+def _features(rows: float, length: float) -> list[float]:
+    tokens = rows * length
+    return [
+        1.0,
+        rows,
+        length,
+        tokens,
+        tokens * length,
+        *(1.0 if rows >= step else 0.0 for step in STEPS),
+        *(max(0.0, tokens - knee) for knee in KNEES),
+    ]
+
+
+def _value(weights: Sequence[float], rows: float, length: float) -> float:
+    return sum(w * f for w, f in zip(weights, _features(rows, length), strict=True) if w)
+
+
+def _cell(rows: int, length: int) -> tuple[int, int]:
+    """Sizes that are averaged: rows to a power of two (1, 2, 3-4, 5-8 ...), lengths to a third of one."""
+    return (rows - 1).bit_length(), int(3 * log(length, 2))

@@ -45,35 +45,37 @@ def decide(state: State, pool: Pool, now: Instant) -> None:
 
 def _dispatch(state: State, pool: Pool, worker: Worker, queue: KeyQueue, tenant: TenantQueue, now: Instant) -> None:
     pool.fair.served(tenant.account)
-    batch = form_batch(queue, tenant, pool.policy, pool.cost, pool.waiting, now)
+    before = pool.reason(queue, now)
+    batch = form_batch(queue, tenant, pool.policy, pool.cost, pool.waiting, pool.latest_end(queue), now)
     predicted = pool.cost.median(batch.rows, batch.length)
-    charges = split(batch.members, batch.owners, pool.cost, predicted)
+    charges = split(batch.members, [owner.account for owner in batch.owners], pool.cost, predicted)
     state.next_batch = number = state.next_batch + 1
     worker.batches[number] = RunningBatch(
         number, queue.key, batch.members, batch.rows, batch.length, now, predicted, charges
     )
     pool.taken(batch.members)
     refs = [PartRef(part.request.id, part.index) for part in batch.members]
-    reason = _reason(state, pool, batch, now)
+    reason = _reason(state, pool, batch, before, now)
     state.effects.append(DispatchBatch(worker.id, number, queue.key, tuple(refs), reason))
     pool.refresh(worker)
     _after(state, pool, queue, now)
 
 
-def _reason(state: State, pool: Pool, batch: Forming, now: Instant) -> Reason:
+def _reason(state: State, pool: Pool, batch: Forming, before: Reason | None, now: Instant) -> Reason:
+    """before: why the key's queue had something to let go; its members may not be the ones that gave it."""
     policy = pool.policy
-    latest = batch.deadline - pool.cost.upper(batch.rows, batch.length) - policy.deadline_margin
     reason = why(
         policy,
-        filled=batch.filled or batch.rows >= policy.max_batch_size,
-        latest_start=latest,
+        filled=batch.is_full,
+        latest_start=batch.deadline - pool.cost.upper(batch.rows, batch.length) - policy.deadline_margin,
         oldest=batch.oldest,
-        draining=pool.draining or state.draining,
+        draining=pool.draining,
         pressure=state.pressure,
         now=now,
     )
-    # a held queue had a reason, but its fairest and most urgent members may not be those that gave it
-    return reason if reason is not None else Reason.LINGER
+    reason = reason or before
+    assert reason is not None
+    return reason
 
 
 def _admit(state: State, pool: Pool, worker: Worker, queue: KeyQueue, tenant: TenantQueue, head: QueuedPart) -> None:
@@ -81,7 +83,7 @@ def _admit(state: State, pool: Pool, worker: Worker, queue: KeyQueue, tenant: Te
     account = tenant.account
     pool.fair.served(account)
     head.state = RUNNING
-    queue.left(head, account)
+    queue.left((head,), (tenant,))
     pool.taken((head,))
     request.attempt += 1
     worker.sequences[request.id] = RunningSequence(head, request.attempt, account)

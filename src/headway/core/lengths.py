@@ -49,6 +49,19 @@ class LengthIndex:
         if self._entries > 2 * alive + SLACK:
             self._compact()
 
+    def put_back(self, part: QueuedPart) -> None:
+        """A part that was taken for a batch waits after all. Of several, the last one taken comes first."""
+        number = bucket_of(part.length)
+        bucket = self._buckets.get(number)
+        if bucket is None:
+            self._buckets[number] = [(part.due, part.seq, part)]
+            insort(self._order, number)
+        elif bucket[0][2] is part:
+            return  # nobody has looked behind it since
+        else:
+            heappush(bucket, (part.due, part.seq, part))
+        self._entries += 1
+
     def shorter(self, length: int) -> QueuedPart | None:
         """The longest waiting part not longer than `length` (to the bucket); of equals the most urgent."""
         at = bisect_left(self._order, bucket_of(length) + 1) - 1

@@ -18,13 +18,18 @@ class Style(Enum):
     """Autoregressive: sequences are admitted to an engine that reports its capacity."""
 
 
+AUTOMATIC_BATCH_TIME: Duration = ms(250)
+
+
 @record
 class BatchPolicy:
     """Rules for one model version.
 
     max_batch_size: rows in one batch, at least 1.
     max_batch_tokens: padded tokens in one batch (rows x longest length); 0 = no cap.
-    max_batch_time: predicted run time of one batch (upper quantile); 0 = no cap.
+    max_batch_time: predicted run time of one batch (upper quantile). 0 = automatic: where batches are
+        not held, 250 ms or twice its head alone, whichever is more, so that one tenant's backlog
+        does not make everybody wait for ever longer batches.
     max_queue_delay: the longest a part waits for company while a worker is free (a ceiling).
     hold: makes max_queue_delay a floor too: a part batch waits for it even beside an idle worker.
     deadline_margin: taken off every latest safe start, for what the cost model does not see.

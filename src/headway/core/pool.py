@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import islice
 from typing import Any
 
 from headway.core.cost import CostModel
@@ -20,6 +21,10 @@ from headway.core.workers import Worker, WorkerState
 
 KEEP_KEYS = 256
 """Empty queues beyond this many are forgotten, so that clients cannot grow the pool by odd shapes."""
+
+
+LOOK_AT_KEYS = 16
+"""Other keys whose heads are considered when a batch is formed."""
 
 
 class Pool:
@@ -110,7 +115,7 @@ class Pool:
         """A waiting part leaves without having run. Its state says so already."""
         queue = self.keys[part.request.key]
         account = self.fair.accounts[part.request.tenant]
-        queue.left(part, account)
+        queue.left((part,), (queue.tenants[account.tenant],))
         self.taken((part,))
         self.fair.leave(account)
         self.tidy(queue)
@@ -173,6 +178,16 @@ class Pool:
             return None
         leader = queue.turns.first()
         return None if leader is None else leader.entry
+
+    def latest_end(self, queue: KeyQueue) -> Instant:
+        """When the batch that is about to leave must be over lest the head of another key be late.
+
+        NEVER where another worker can take that head. Looks at a few keys: those that were used first.
+        """
+        if len(self.keys) == 1 or len(self.free) > 1:
+            return NEVER
+        heads = (other.head() for other in islice(self.keys.values(), LOOK_AT_KEYS) if other is not queue)
+        return min((head.latest_start for head in heads if head is not None), default=NEVER)
 
     # -- tenants ---------------------------------------------------------------------------
 

@@ -92,21 +92,22 @@ class KeyQueue:
             return True
         return False
 
-    def left(self, part: QueuedPart, account: Account) -> None:
-        """It no longer waits (its state says so already)."""
-        self.left_together((part,), self.tenants[account.tenant])
-
-    def left_together(self, parts: Sequence[QueuedPart], tenant: TenantQueue) -> None:
-        """Parts of one tenant no longer wait (their states say so already)."""
-        for part in parts:
+    def left(self, parts: Sequence[QueuedPart], tenants: Sequence[TenantQueue]) -> None:
+        """They no longer wait (their states say so already). tenants: whose each of them was."""
+        for part, tenant in zip(parts, tenants, strict=True):
             self.rows -= part.rows
             self.tokens -= part.rows * part.length
+            tenant.count -= 1
+            if tenant.count == 0:
+                account = tenant.account
+                del self.tenants[account.tenant]
+                del account.queues[self.number]
         self.count -= len(parts)
-        tenant.count -= len(parts)
-        if tenant.count == 0:
-            account = tenant.account
-            del self.tenants[account.tenant]
-            del account.queues[self.number]
+
+    def head(self) -> QueuedPart | None:
+        """The most urgent part of the tenant whose turn it is."""
+        tenant = self.turns.first()
+        return None if tenant is None else tenant.urgent.first()
 
     def oldest(self) -> Instant:
         """When the longest-waiting part arrived. NEVER when none waits."""

@@ -25,7 +25,7 @@ class VersionState(Enum):
 class VersionView:
     """oldest: arrival of the part that has waited longest, NEVER when none waits.
     virtual_time, counters: of the fair order, in device nanoseconds / weight.
-    cost: the fitted a, b, c times scale, in ns, ns per row, ns per padded token."""
+    cost_error, cost_coverage: of the cost model: mean |log(actual / median)|, part within the upper quantile."""
 
     version: VersionId
     state: VersionState
@@ -38,14 +38,14 @@ class VersionView:
     workers: dict[WorkerId, WorkerState]
     virtual_time: int
     counters: dict[str, int]
-    cost: tuple[float, float, float]
+    cost_error: float
+    cost_coverage: float
     clears_in: Duration
     """When what waits will have been worked off, at the rate of the last seconds."""
 
 
 def view(pool: Pool) -> VersionView:
     oldest = min((queue.oldest() for queue in pool.keys.values()), default=NEVER)
-    scale = pool.cost.scale
     return VersionView(
         version=pool.version,
         state=_state(pool),
@@ -58,7 +58,8 @@ def view(pool: Pool) -> VersionView:
         workers={w.id: w.state for w in pool.workers.values()},
         virtual_time=pool.fair.virtual_time,
         counters={a.tenant: a.counter for a in pool.fair.accounts.values()},
-        cost=(pool.cost.a * scale, pool.cost.b * scale, pool.cost.c * scale),
+        cost_error=pool.cost.error,
+        cost_coverage=pool.cost.coverage,
         clears_in=pool.rate.time_for(pool.waiting, pool.now),
     )
 
