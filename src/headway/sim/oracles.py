@@ -182,12 +182,13 @@ class Oracle:
             self._require(draining, f"{effect}: nothing drains")
         elif effect.reason is Reason.MEMORY:
             self._require(self.ledger.memory_high, f"{effect}: memory is not short")
-        elif effect.reason is Reason.LINGER and not self._any_deadline(version, effect.key.signature):
+        elif effect.reason is Reason.LINGER:
             waited = self._now - self._oldest(version, effect.key.signature)
             self._require(waited >= version.policy.max_queue_delay, f"{effect}: the oldest has waited only {waited} ns")
         elif effect.reason is Reason.DEADLINE:
             timed = any(self._deadline_of(ref) != NEVER for ref in effect.parts)
-            self._require(timed, f"{effect}: no member has a deadline")
+            released = version.policy.hold and self._any_deadline(version, effect.key.signature)
+            self._require(timed or released, f"{effect}: no member has a deadline")
 
     def _any_deadline(self, version: TrackedVersion, signature: str) -> bool:
         """A member's latest safe start lets a held key go, though the batch that leaves may be without that member."""
