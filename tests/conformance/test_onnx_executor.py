@@ -143,6 +143,43 @@ def test_padding_that_the_model_cannot_have_is_refused_at_load(tmp_path: Path, s
         load(tmp_path / "m" / "1", settings)
 
 
+def test_an_output_that_grows_with_the_padding_and_does_not_say_so_is_refused(tmp_path: Path):
+    models.masked_mean(tmp_path / "m" / "1")
+    padded = {"values": Padding(), "mask": Padding()}
+    complaint = (
+        r"model m/1: output 'centred' has size 3 along axis 1 for inputs of length 3, and 5 for 5, so padding would "
+        r"stay in it: say \[outputs.centred\] pad_axis = 1"
+    )
+    with pytest.raises(LoadError, match=complaint):
+        load(tmp_path / "m" / "1", ModelSettings(inputs=padded))
+    load(tmp_path / "m" / "1", ModelSettings(inputs=padded, outputs={"centred": Padding()}))
+
+
+@pytest.mark.parametrize("outputs", [{}, {"y": Padding()}])
+def test_an_output_that_grows_otherwise_than_its_input_is_refused(tmp_path: Path, outputs: dict[str, Padding]):
+    models.write(
+        tmp_path / "m" / "1",
+        [helper.make_node("Concat", ["x", "x"], ["y"], axis=1)],
+        [models.tensor("x", TensorProto.FLOAT, ["batch", "length"])],
+        [models.tensor("y", TensorProto.FLOAT, ["batch", None])],
+    )
+    with pytest.raises(
+        LoadError, match="size 6 along axis 1 for inputs of length 3, and 10 for 5, which cannot be cut"
+    ):
+        load(tmp_path / "m" / "1", ModelSettings(inputs={"x": Padding()}, outputs=outputs))
+
+
+def test_an_output_of_unknown_size_that_does_not_grow_needs_no_padding(tmp_path: Path):
+    models.write(
+        tmp_path / "m" / "1",
+        [helper.make_node("ReduceSum", ["x", "axis"], ["y"], keepdims=1)],
+        [models.tensor("x", TensorProto.FLOAT, ["batch", "length"])],
+        [models.tensor("y", TensorProto.FLOAT, ["batch", None])],
+        (models.constant("axis", np.array([1], np.int64)),),
+    )
+    load(tmp_path / "m" / "1", ModelSettings(inputs={"x": Padding()}))
+
+
 def test_a_fixed_dimension_cannot_be_padded(tmp_path: Path):
     models.affine(tmp_path / "m" / "1")
     with pytest.raises(LoadError, match="has a fixed size there and cannot be padded"):

@@ -21,6 +21,7 @@ from headway.worker import devices, onnx_graph, warm_up
 from headway.worker.declaration import with_padding
 from headway.worker.errors import ResultError
 from headway.worker.executor import Array, Durations, LoadContext, PartArrays, PartError, PartOutput
+from headway.worker.growth import Shapes, check_growth
 from headway.worker.stacking import cut, stack
 
 
@@ -34,6 +35,7 @@ class OnnxExecutor:
         self._inputs, self._outputs = with_padding(self._name, context.settings, inputs, outputs)
         self._output_names = [output.name for output in self._outputs]
         self._decodes = any(tensor.datatype == "BYTES" for tensor in self._inputs)
+        check_growth(self._name, self._inputs, self._outputs, self._shapes)
         return ModelMeta(
             platform="onnxruntime_onnx",
             inputs=self._inputs,
@@ -121,6 +123,18 @@ class OnnxExecutor:
                     f"model {self._name} takes text, got bytes that are not UTF-8: {error}", "invalid_input"
                 )
         return decoded
+
+    def _shapes(self, length: int) -> Shapes:
+        """Of the outputs for made-up inputs; empty where the model takes neither ones nor zeros of this length."""
+        if warm_up.unknown_sizes(self._inputs):
+            return ()
+        for fill in (1, 0):
+            try:
+                feeds = self._stack(warm_up.made_up(self._inputs, 1, length, fill), self._fixed_rows or 1)
+                return [output.shape for output in self._session.run(self._output_names, feeds)]
+            except Exception:
+                warm_up.log.debug("no answer to inputs of length %d", length, exc_info=True)
+        return ()
 
     def _fill(self, length: int) -> int:
         """What to warm up with: ones, for a mask of zeros may divide by zero; zeros where one is no legal index."""
