@@ -9,6 +9,7 @@ import pytest
 
 from headway.config.settings import ModelSettings
 from headway.wire.messages import InputMeta, ModelMeta
+from headway.worker import devices
 from headway.worker.errors import InputError, LoadError, ResultError
 from headway.worker.executor import PartArrays, PartError
 from headway.worker.python_executor import PythonExecutor
@@ -190,3 +191,12 @@ def test_the_example_toy_stream_blames_the_sender_for_what_it_cannot_read(tmp_pa
     executor, _ = example("toy-stream", tmp_path)
     with pytest.raises(InputError, match=r"text_input|max_tokens"):
         next(executor.start(body))
+
+
+def test_a_gpu_is_refused_where_the_machine_has_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    folder = python_model(tmp_path / "toy" / "1", DECLARED + "    def execute(self, requests): return requests\n")
+    monkeypatch.setattr(devices, "NVIDIA", (tmp_path / "nothing",))
+    with pytest.raises(LoadError, match="model toy/1: device 'cuda:7': this machine has no NVIDIA driver"):
+        PythonExecutor().load(context(folder, ModelSettings(), "cuda:7"))
+    monkeypatch.setattr(devices, "NVIDIA", (tmp_path,))
+    PythonExecutor().load(context(folder, ModelSettings(), "cuda:7"))

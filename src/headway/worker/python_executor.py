@@ -42,7 +42,7 @@ from typing import Any
 
 from headway.core.ids import Measurement
 from headway.wire.messages import ModelMeta
-from headway.worker import warm_up
+from headway.worker import devices, warm_up
 from headway.worker.declaration import with_padding
 from headway.worker.errors import LoadError, ResultError
 from headway.worker.executor import Array, Durations, LoadContext, PartArrays, PartOutput
@@ -68,6 +68,7 @@ class PythonExecutor:
     def load(self, context: LoadContext) -> ModelMeta:
         self._name = f"{context.model}/{context.version}"
         self._context = context
+        devices.check_there(self._name, context.device)
         found = model_class(self._name, context.path)
         streaming = hasattr(found, "stream")
         required = declared(self._name, found, "inputs")
