@@ -487,6 +487,7 @@ def test_a_model_that_ends_its_process_is_named_with_its_exit_code_and_given_up_
             await gateway.until_state("gated", "ready")
             reply = await gateway.reply(gateway.submit("gated", [[-4]]))
             assert reply.outcome is Outcome.WORKER_LOST
+            assert "exit code" in reply.detail
         await gateway.until_state("gated", "failed")
         refused = await gateway.reply(gateway.submit("gated", [[1]]))
         assert refused.outcome is Outcome.NO_WORKER

@@ -25,6 +25,9 @@ log = logging.getLogger("headway.runtime")
 
 TOKEN_VARIABLE = "HEADWAY_WORKER_TOKEN"
 
+EXIT_FOLLOWS_S = 0.25
+"""A process that dies closes its channel first. Its exit is told this much later at most, and says more."""
+
 
 class State(Enum):
     STARTING = "starting"
@@ -222,7 +225,11 @@ class WorkerProcess:
     def closed(self, channel: Channel, cause: str) -> None:
         if self.state is State.STOPPING and cause == "channel closed":
             return  # as it should; its exit code says how it went
-        self.lose(self._exit_by_now() or cause)
+        how = self._exit_by_now()
+        if how or cause != "channel closed":
+            self.lose(how or cause)
+        else:
+            asyncio.get_running_loop().call_later(EXIT_FOLLOWS_S, self.lose, cause)
 
     def _exit_by_now(self) -> str:
         """How it exited, if the kernel knows already: says more than that the channel closed."""
