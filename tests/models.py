@@ -117,6 +117,32 @@ pad_axis = 1
 """
 
 
+def lookup(path: Path) -> Path:
+    """ids INT64 [-1, -1] -> found FP32 [-1, -1]: the table 0, 10, 20, 30, 40. Any other id makes the batch fail.
+
+    Wants padding of both; `LOOKUP_TOML` says so, and what the model takes.
+    """
+    return write(
+        path,
+        [helper.make_node("Gather", ["table", "ids"], ["found"])],
+        [tensor("ids", TensorProto.INT64, ["batch", "length"])],
+        [tensor("found", TensorProto.FLOAT, ["batch", "length"])],
+        (constant("table", np.arange(5, dtype=np.float32) * 10),),
+    )
+
+
+LOOKUP_TOML = """\
+max_length = 6
+[inputs.ids]
+pad_axis = 1
+[outputs.found]
+pad_axis = 1
+[bounds.ids]
+minimum = 0
+maximum = 4
+"""
+
+
 def fixed_batch(path: Path, rows: int = 4) -> Path:
     """x FP32 [rows, 2] -> y FP32 [rows, 2] = x + x; the batch dimension is fixed in the file."""
     return write(

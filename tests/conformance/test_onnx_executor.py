@@ -8,7 +8,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
-from headway.config.settings import Batching, ModelSettings, Padding
+from headway.config.settings import Batching, Bounds, ModelSettings, Padding
 from headway.wire.messages import InputMeta, ModelMeta
 from headway.worker import devices
 from headway.worker.errors import LoadError, ResultError
@@ -141,6 +141,19 @@ def test_padding_that_the_model_cannot_have_is_refused_at_load(tmp_path: Path, s
     models.masked_mean(tmp_path / "m" / "1")
     with pytest.raises(LoadError, match=complaint):
         load(tmp_path / "m" / "1", settings)
+
+
+def test_bounds_for_an_input_that_is_not_there_are_refused_at_load_with_the_name_meant(tmp_path: Path):
+    models.lookup(tmp_path / "m" / "1")
+    complaint = "model m/1: bounds.id: the model has no input of that name, it has ids; did you mean 'ids'"
+    with pytest.raises(LoadError, match=complaint):
+        load(tmp_path / "m" / "1", ModelSettings(bounds={"id": Bounds(0, 4)}))
+
+
+def test_bounds_for_text_are_refused_at_load(tmp_path: Path):
+    models.echo_text(tmp_path / "m" / "1")
+    with pytest.raises(LoadError, match=r"bounds.text: input 'text' is BYTES; only numbers have bounds"):
+        load(tmp_path / "m" / "1", ModelSettings(bounds={"text": Bounds(0, 4)}))
 
 
 def test_an_output_that_grows_with_the_padding_and_does_not_say_so_is_refused(tmp_path: Path):

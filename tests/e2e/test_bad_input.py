@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Iterator
 from typing import Any, NamedTuple
@@ -10,16 +11,21 @@ import pytest
 
 from tests.e2e.client import ask, in_a_loop, infer_body
 from tests.e2e.server import Server, running
-from tests.models import repository
+from tests.models import LOOKUP_TOML, lookup, repository
 
 pytestmark = pytest.mark.e2e
 
 AFFINE = "/v2/models/affine/infer"
+LOOKUP = "/v2/models/lookup/infer"
 MEAN = "/v2/models/masked_mean/infer"
 
 
 def affine(datatype: Any = "FP32", shape: Any = (1, 4), data: Any = (1, 2, 3, 4), name: Any = "x", **more: Any) -> Any:
     return infer_body([(name, datatype, shape, data)], **more)
+
+
+def ids(*values: int) -> Any:
+    return infer_body([("ids", "INT64", (1, len(values)), values)])
 
 
 class Bad(NamedTuple):
@@ -66,6 +72,10 @@ TABLE = {
     "a fraction for an integer": Bad(
         MEAN, infer_body([("values", "FP32", [1, 1], [1]), ("mask", "INT64", [1, 1], [0.5])]), ("INT64", "float")
     ),
+    "an index that the model has not": Bad(LOOKUP, ids(0, 99_999_999), ("'ids'", "99999999", "position 1", "0 to 4")),
+    "an index below the first": Bad(LOOKUP, ids(0, 1, -3), ("'ids'", "-3", "position 2", "0 to 4")),
+    "a request longer than the model takes": Bad(LOOKUP, ids(*[1] * 7), ("'ids'", "length 7", "at most 6")),
+    "a parameter beyond 64 bits": Bad(AFFINE, affine(parameters={"p": 2**64}), ("'p'", "64 bits", str(2**64))),
     "an unknown output": Bad(AFFINE, affine(outputs=[{"name": "z"}]), ("'z'", "y")),
     "a parameter that is an object": Bad(AFFINE, affine(parameters={"p": {}}), ("'p'", "an object")),
     "a timeout in text": Bad(AFFINE, affine(parameters={"timeout": "soon"}), ("microseconds", "'soon'")),
@@ -90,6 +100,8 @@ TABLE = {
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     root = tmp_path_factory.mktemp("bad")
     repository(root / "models")
+    lookup(root / "models" / "lookup" / "1")
+    (root / "models" / "lookup" / "model.toml").write_text(LOOKUP_TOML)
     with running(root, "[limits]\nmax_body_mb = 1\n") as server:
         yield server
 
@@ -98,6 +110,19 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 def workers(server: Server) -> list[int]:
     """As they were before all bad input."""
     return server.workers()
+
+
+def test_an_index_that_the_model_has_not_does_not_fail_its_neighbours(server: Server) -> None:
+    """Inside the model it would fail the whole batch."""
+
+    @in_a_loop
+    async def scenario() -> None:
+        bodies = [ids(0, 4), ids(7), ids(3, 2, 1), ids(*[1] * 9)] * 8
+        replies = await asyncio.gather(*[ask(server.address, LOOKUP, body) for body in bodies])
+        assert [reply.status for reply in replies] == [200, 400, 200, 400] * 8
+        assert [reply.outputs["found"] for reply in replies[::2]] == [[0, 40], [30, 20, 10]] * 8
+
+    scenario()
 
 
 @pytest.mark.parametrize("bad", TABLE.values(), ids=TABLE)

@@ -127,6 +127,14 @@ def test_bytes_that_are_not_text_are_a_configuration_error(tmp_path: Path) -> No
         ("[models.m]\nslo_ms = 5\n[models.m.batching]\nhold = true", "models.m.batching.max_queue_delay_ms"),
         ("[models.m.warm_up]\nrows = [64]", "models.m.warm_up.rows"),
         ("[models.m.embeddings]\n[models.m.warm_up]\nlengths = [512]", "models.m.warm_up.lengths"),
+        ("[models.m]\nmax_length = 8", "models.m.max_length"),
+        (
+            "[models.m]\nmax_length = 8\n[models.m.inputs.x]\n[models.m.warm_up]\nlengths = [9]",
+            "models.m.warm_up.lengths",
+        ),
+        ("[models.m]\nmax_length = 8\n[models.m.inputs.x]\n[models.m.embeddings]", "models.m.embeddings.max_length"),
+        ("[models.m.bounds.x]", "models.m.bounds.x"),
+        ("[models.m.bounds.x]\nminimum = 2\nmaximum = 1", "models.m.bounds.x"),
     ],
 )
 def test_settings_that_contradict_each_other_are_refused(tmp_path: Path, text: str, place: str) -> None:

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from headway.config.settings import Bounds
 from headway.registry import minilm
-from headway.registry.minilm_parts import NAME, RECIPE, STAMP, ExportError, model_toml
+from headway.registry.minilm_parts import NAME, RECIPE, STAMP, ExportError, Own, model_toml
 from headway.registry.scan import scan
 
 
@@ -18,7 +19,7 @@ def lay_out(folder: Path, recipe: int = RECIPE) -> None:
     (folder / "1").mkdir(parents=True)
     for name in ("model.onnx", "tokenizer.json"):
         (folder / "1" / name).write_text("")
-    (folder / "model.toml").write_text(model_toml(256))
+    (folder / "model.toml").write_text(model_toml(Own(max_length=256, positions=512, vocabulary=30522, types=2)))
     (folder / STAMP).write_text(json.dumps({"recipe": recipe}))
 
 
@@ -84,6 +85,8 @@ def test_its_model_toml_is_one_that_the_registry_takes(tmp_path: Path) -> None:
     lay_out(tmp_path / NAME)
     (spec,) = scan(tmp_path)
     assert list(spec.settings.inputs) == ["input_ids", "attention_mask", "token_type_ids"]
+    assert spec.settings.max_length == 512
+    assert spec.settings.bounds["input_ids"] == Bounds(0, 30521)
     assert spec.settings.embeddings is not None and spec.settings.embeddings.max_length == 256
 
 

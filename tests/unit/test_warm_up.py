@@ -26,6 +26,7 @@ def meta(*inputs: InputMeta, max_batch_size: int = 0) -> ModelMeta:
         (ModelSettings(embeddings=Embeddings(max_length=64)), meta(PADDED, max_batch_size=1), (1,), (8, 32, 64)),
         (ModelSettings(embeddings=Embeddings(max_length=4)), meta(PADDED, max_batch_size=1), (1,), (4,)),
         (ModelSettings(warm_up=WarmUp(rows=(3, 5), lengths=(7,))), meta(PADDED), (3, 5), (7,)),
+        (ModelSettings(max_length=20), meta(PADDED, max_batch_size=1), (1,), (8, 20)),
         (ModelSettings(warm_up=WarmUp(rows=(3, 5), lengths=(7,))), meta(PLAIN, max_batch_size=4), (3,), (1,)),
     ],
 )

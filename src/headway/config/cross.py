@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 from itertools import pairwise
 
+from headway.config.check import join
 from headway.config.settings import ModelSettings, Settings
 
 Found = tuple[str, str]
@@ -20,7 +21,7 @@ def cross_check_server(settings: Settings) -> list[Found]:
 
 
 def cross_check_models(model: ModelSettings) -> list[Found]:
-    return list(model_limits(model))
+    return [*model_limits(model), *lengths(model), *bounds(model)]
 
 
 def server(settings: Settings) -> Iterator[Found]:
@@ -87,8 +88,34 @@ def model_limits(model: ModelSettings) -> Iterator[Found]:
             "warm_up.rows",
             f"expected at most batching.max_batch_size ({batching.max_batch_size}), got {max(warm_up.rows)}",
         )
-    if model.embeddings and warm_up.lengths and max(warm_up.lengths) > model.embeddings.max_length:
+
+
+def lengths(model: ModelSettings) -> Iterator[Found]:
+    """Of three bounds on the length the tightest is the model's own, max_length."""
+    embeddings, longest = model.embeddings, max(model.warm_up.lengths, default=0)
+    if model.max_length and not model.inputs:
         yield (
-            "warm_up.lengths",
-            f"expected at most embeddings.max_length ({model.embeddings.max_length}), got {max(warm_up.lengths)}",
+            "max_length",
+            f"expected an input that is padded ([inputs.NAME] pad_axis = 1) beside max_length = {model.max_length}: "
+            "without one, requests have no length",
         )
+    if embeddings and longest > embeddings.max_length:
+        yield "warm_up.lengths", f"expected at most embeddings.max_length ({embeddings.max_length}), got {longest}"
+    elif 0 < model.max_length < longest:
+        yield "warm_up.lengths", f"expected at most max_length ({model.max_length}), got {longest}"
+    if embeddings and 0 < model.max_length < embeddings.max_length:
+        yield (
+            "embeddings.max_length",
+            f"expected at most the model's max_length ({model.max_length}), got {embeddings.max_length}",
+        )
+
+
+def bounds(model: ModelSettings) -> Iterator[Found]:
+    for name, bound in model.bounds.items():
+        if bound.minimum is None and bound.maximum is None:
+            yield join("bounds", name), "expected a minimum or a maximum, got neither"
+        elif bound.minimum is not None and bound.maximum is not None and bound.minimum > bound.maximum:
+            yield (
+                join("bounds", name),
+                f"expected a minimum that is at most the maximum, got {bound.minimum:.15g} and {bound.maximum:.15g}",
+            )

@@ -63,7 +63,12 @@ def sections(struct: type[msgspec.Struct], table: str, skipped: tuple[str, ...] 
     yield "| setting | takes | default | meaning |\n|---|---|---|---|"
     for field in plain:
         default = field.default if field.default is not msgspec.NODEFAULT else {}
-        cells = [f"`{field.name}`", describe(field.type), f"`{toml(default)}`", meanings[field.name]]
+        cells = [
+            f"`{field.name}`",
+            describe(field.type),
+            f"`{toml(default)}`" if default is not None else "not set",
+            meanings[field.name],
+        ]
         yield "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
     yield ""
     for field in fields:

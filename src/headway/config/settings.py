@@ -22,6 +22,19 @@ class Padding(Struct, frozen=True, forbid_unknown_fields=True):
     pad_value: float = 0
 
 
+class Bounds(Struct, frozen=True, forbid_unknown_fields=True):
+    """What an input's values may be, where the datatype would let in more: an index into a table of the model, say.
+
+    A request with any other value is refused (400) before it reaches a batch. Numeric inputs only.
+
+    minimum: the smallest value that is taken; not set = whatever the datatype holds.
+    maximum: the largest.
+    """
+
+    minimum: float | None = None
+    maximum: float | None = None
+
+
 class Batching(Struct, frozen=True, forbid_unknown_fields=True):
     """What may run together, and what may wait for it.
 
@@ -80,6 +93,7 @@ class ModelSettings(Struct, frozen=True, forbid_unknown_fields=True):
     instances: worker processes per version.
     threads: compute threads per worker; 0 = its share of the cores.
     default_version: answers requests that name no version; 0 = the highest.
+    max_length: the longest that a request may be along the padded axis; longer ones are refused (400). 0 = any.
     slo_ms: the latency that is aimed for; 0 = none. Checked against the delays; the scheduler does not act on it yet.
     max_sequences: streaming models: sequences that run at once per worker.
     per_row_parameters: request parameters that the executor applies row by row; all others keep requests apart.
@@ -91,6 +105,7 @@ class ModelSettings(Struct, frozen=True, forbid_unknown_fields=True):
     instances: Positive = 1
     threads: Count = 0
     default_version: Count = 0
+    max_length: Count = 0
     slo_ms: Span = 0
     max_sequences: Positive = 8
     per_row_parameters: tuple[str, ...] = ()
@@ -98,6 +113,7 @@ class ModelSettings(Struct, frozen=True, forbid_unknown_fields=True):
     warm_up: WarmUp = WarmUp()
     inputs: dict[str, Padding] = field(default_factory=dict)
     outputs: dict[str, Padding] = field(default_factory=dict)
+    bounds: dict[str, Bounds] = field(default_factory=dict)
     embeddings: Embeddings | None = None
     options: dict[str, object] = field(default_factory=dict)
 
@@ -111,7 +127,7 @@ class Server(Struct, frozen=True, forbid_unknown_fields=True):
     shutdown_grace_s: at SIGTERM, for what is in flight.
     request_timeout_s: deadline of a request that names none; also the longest it may name.
     threads: cores shared by all workers; 0 = all that this process may use.
-    allow_remote_admin: answer admin routes (there are none yet) to others than this host.
+    allow_remote_admin: answer admin routes (`/v2/models/NAME/explain`) to others than this host.
     """
 
     host: str = "127.0.0.1"
@@ -133,7 +149,8 @@ class Limits(Struct, frozen=True, forbid_unknown_fields=True):
     header_timeout_s: from a request's first byte to its last header.
     body_timeout_s: from its last header to its last byte.
     max_parts: rows or texts in one request.
-    max_queued_mb: payload of all requests that have no outcome yet.
+    max_queued_mb: payload of all requests that have no outcome yet; and, counted apart, all bodies that are being
+        read or wait for their turn.
     """
 
     max_body_mb: Annotated[float, Meta(gt=0)] = 16

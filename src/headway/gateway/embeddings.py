@@ -24,7 +24,7 @@ from headway.gateway.json_tensors import write
 from headway.gateway.options import Options
 from headway.gateway.parts import join
 from headway.gateway.signature import signature
-from headway.gateway.tokenizing import TextTokenizer, Tokens, find_tokenizer
+from headway.gateway.tokenizing import TextTokenizer, TokenizerUnavailable, Tokens, find_tokenizer
 from headway.wire.messages import InputMeta, PartPayload
 from headway.wire.tensors import NUMPY_DTYPES, Tensor
 
@@ -64,8 +64,9 @@ class EmbeddingsApi:
         for version in self._catalog.all_versions():
             settings = version.settings.embeddings
             if settings is not None:
-                path = find_tokenizer(version.path, settings)
-                self._tokenizers[version.model, version.number] = TextTokenizer(path, settings.max_length)
+                tokenizer = TextTokenizer(find_tokenizer(version.path, settings), settings.max_length)
+                check_vocabulary(version, tokenizer)
+                self._tokenizers[version.model, version.number] = tokenizer
 
     def close(self) -> None:
         self._pool.shutdown(wait=False, cancel_futures=True)
@@ -85,6 +86,17 @@ class EmbeddingsApi:
         request.on_disconnect = job.abandon
         self._pool.submit(job.tokenize, tokenizer, texts, ids, asyncio.get_running_loop())
         return job.call.pending
+
+
+def check_vocabulary(version: Version, tokenizer: TextTokenizer) -> None:
+    """Raises TokenizerUnavailable where it makes ids that the model does not take."""
+    bounds = version.settings.bounds.get("input_ids")
+    last = tokenizer.vocabulary - 1
+    if bounds is not None and bounds.maximum is not None and last > bounds.maximum:
+        raise TokenizerUnavailable(
+            f"model {version.model!r} version {version.number}: the tokenizer has ids up to {last}, "
+            f"bounds.input_ids.maximum is {bounds.maximum:.15g}"
+        )
 
 
 class _Job:

@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 from headway.core.ids import BatchKey, Part
+from headway.gateway.bounds import check_length, check_values
 from headway.gateway.catalog import Version
 from headway.gateway.errors import BadRequest
 from headway.gateway.exchange import Response
@@ -85,7 +86,7 @@ def check(body: InferBody, version: Version, max_parts: int) -> InferRequest:
     present = [(declared, given[declared.name]) for declared in meta.inputs if declared.name in given]
     shapes = [(declared, _check_shape(entry, declared)) for declared, entry in present]
     rows = _common_rows(shapes)
-    length = _common_length(shapes)
+    length = _common_length(shapes, version.settings.max_length)
     outputs = _check_outputs(body.outputs, version)
     most = version.max_part_rows(length)
     if -(-rows // most) > max_parts:
@@ -96,6 +97,8 @@ def check(body: InferBody, version: Version, max_parts: int) -> InferRequest:
         InputData(declared.name, declared.datatype, shape, read(declared.name, declared.datatype, shape, _raw(entry)))
         for (declared, entry), (_, shape) in zip(present, shapes, strict=True)
     ]
+    if version.settings.bounds:
+        _check_bounds(data, version)
     parts, payload, size = cut(data, rows, length, most)
     of_batch = {name: value for name, value in parameters.items() if name not in version.per_row}
     key = version.key(signature(shapes, of_batch))
@@ -156,8 +159,8 @@ def _common_rows(shapes: list[tuple[InputMeta, tuple[int, ...]]]) -> int:
     return rows
 
 
-def _common_length(shapes: list[tuple[InputMeta, tuple[int, ...]]]) -> int:
-    """The size along the padded axis, which all padded inputs share; 1 where nothing is padded."""
+def _common_length(shapes: list[tuple[InputMeta, tuple[int, ...]]], most: int) -> int:
+    """The size along the padded axis, which all padded inputs share; 1 where nothing is padded. most: 0 = any."""
     padded = [(meta.name, shape[meta.pad_axis]) for meta, shape in shapes if meta.pad_axis is not None]
     if not padded:
         return 1
@@ -167,7 +170,15 @@ def _common_length(shapes: list[tuple[InputMeta, tuple[int, ...]]]) -> int:
             raise BadRequest(f"input {first!r} has length {length} along its padded axis, input {name!r} has {other}")
     if length < 1:
         raise BadRequest(f"input {first!r}: the size along the padded axis must be at least 1, got 0")
+    check_length(first, length, most)
     return length
+
+
+def _check_bounds(data: list[InputData], version: Version) -> None:
+    for given in data:
+        bounds = version.settings.bounds.get(given.name)
+        if bounds is not None and not isinstance(given.data, list):
+            check_values(given.name, given.datatype, given.data, bounds)
 
 
 def _raw(entry: InferInput) -> bytes | memoryview:
@@ -200,6 +211,8 @@ def _check_parameters(where: str, given: dict[str, Any] | None, reserved: frozen
     for name, value in (given or {}).items():
         if not isinstance(value, str | bool | int | float):
             raise BadRequest(f"{where}: parameter {name!r} must be a string, a number or a boolean, got {_kind(value)}")
+        if isinstance(value, int) and not -(2**63) <= value < 2**64:
+            raise BadRequest(f"{where}: parameter {name!r} must fit 64 bits, got {str(value)[:40]}")
         if name in ("binary_data", "binary_data_output"):
             if value is not False:
                 raise BadRequest(f"{where}: parameter {name!r} is not supported: tensors travel as JSON here")

@@ -18,6 +18,8 @@ from headway.gateway.options import Options
 from headway.wire.messages import PartPayload
 
 _encode = msgspec.json.Encoder().encode
+_pack = msgspec.msgpack.Encoder().encode
+"""As it will travel to the worker: JSON has integers of any size and depth, that has not."""
 _body_decoder = msgspec.json.Decoder(dict[str, Any])
 
 
@@ -49,9 +51,14 @@ def _body(version: Version, request: Request) -> dict[str, Any]:
     if not version.require_ready().streaming:
         raise BadRequest(f"model {version.model!r} does not stream: POST to .../infer")
     try:
-        return _body_decoder.decode(request.body)
+        body = _body_decoder.decode(request.body)
     except (msgspec.DecodeError, RecursionError) as error:
         raise BadRequest(f"the body must be a JSON object: {error or 'nested too deeply'}") from None
+    try:
+        _pack(body)
+    except (OverflowError, RecursionError, TypeError, ValueError) as error:
+        raise BadRequest(f"the body holds what cannot be passed on: {error}; integers must fit 64 bits") from None
+    return body
 
 
 def _submit(calls: Calls, call: Call, version: Version, body: dict[str, Any], options: Options) -> Pending:

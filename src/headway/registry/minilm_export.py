@@ -18,7 +18,7 @@ import onnxruntime
 import torch
 from tokenizers import Encoding, Tokenizer
 
-from headway.registry.minilm_parts import INPUTS, OUTPUT, ExportError, model_toml
+from headway.registry.minilm_parts import INPUTS, OUTPUT, ExportError, Own, model_toml
 
 TOLERANCE = 1e-5
 """Largest difference to transformers in any component of a vector of length 1."""
@@ -29,26 +29,32 @@ TEXTS = ("", "a", "A man is eating food.", "Größe, naïve café, 東京", "hea
 
 def build(source: Path, target: Path) -> float:
     """Writes version 1 and model.toml to `target`; the largest difference to transformers. Raises ExportError."""
-    max_length = own_configuration(source)
+    own = own_configuration(source)
     version = target / "1"
     version.mkdir(parents=True)
-    write_tokenizer(source, version, max_length)
+    write_tokenizer(source, version, own.max_length)
     export(source, version / "model.onnx")
     worst = largest_difference(source, version)
     if not worst <= TOLERANCE:
         raise ExportError(f"the exported graph differs from transformers by {worst:.1e}, allowed is {TOLERANCE:.0e}")
-    (target / "model.toml").write_text(model_toml(max_length))
+    (target / "model.toml").write_text(model_toml(own))
     return worst
 
 
-def own_configuration(source: Path) -> int:
-    """The model's maximum of tokens. Refuses a model that says other than mean pooling and normalisation."""
+def own_configuration(source: Path) -> Own:
+    """The model's sizes. Refuses a model that says other than mean pooling and normalisation."""
     modules = [entry["type"].rsplit(".", 1)[-1] for entry in read_json(source / "modules.json")]
     pooling = read_json(source / "1_Pooling" / "config.json")
     modes = [name for name, wanted in pooling.items() if name.startswith("pooling_mode_") and wanted]
     if modules != SUPPORTED_MODULES or modes != ["pooling_mode_mean_tokens"]:
         raise ExportError(f"expected {SUPPORTED_MODULES} with mean pooling, the model says {modules} with {modes}")
-    return int(read_json(source / "sentence_bert_config.json")["max_seq_length"])
+    config = read_json(source / "config.json")
+    return Own(
+        max_length=int(read_json(source / "sentence_bert_config.json")["max_seq_length"]),
+        positions=int(config["max_position_embeddings"]),
+        vocabulary=int(config["vocab_size"]),
+        types=int(config["type_vocab_size"]),
+    )
 
 
 def write_tokenizer(source: Path, version: Path, max_length: int) -> None:

@@ -88,7 +88,7 @@ def unsendable(submit: Submit) -> str:
     """Why its JSON values cannot be sent to a worker, or "": JSON has integers of any size, MessagePack has not."""
     try:
         msgspec.msgpack.encode((submit.parameters, submit.body))
-    except (OverflowError, TypeError, ValueError) as error:
+    except (OverflowError, RecursionError, TypeError, ValueError) as error:
         return f"a value of the request cannot be passed on: {error}"
     return ""
 

@@ -1,13 +1,15 @@
-"""What a model says of its inputs and outputs, laid together with what model.toml says of padding."""
+"""What a model says of its inputs and outputs, laid together with what model.toml says of padding and bounds."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from headway.config.settings import ModelSettings, Padding
+from headway.config.settings import Bounds, ModelSettings, Padding
 from headway.wire.messages import InputMeta
 from headway.worker.errors import LoadError, did_you_mean
+
+NOT_NUMERIC = ("BOOL", "BYTES")
 
 
 class Declared(NamedTuple):
@@ -22,10 +24,11 @@ class Declared(NamedTuple):
 def with_padding(
     model: str, settings: ModelSettings, inputs: Sequence[Declared], outputs: Sequence[Declared]
 ) -> tuple[tuple[InputMeta, ...], tuple[InputMeta, ...]]:
-    """The inputs and outputs of a ModelMeta. Raises LoadError for padding that the model cannot have.
+    """The inputs and outputs of a ModelMeta. Raises LoadError for padding or bounds that the model cannot have.
 
     model: name/version, for messages.
     """
+    _check_bounds(model, inputs, settings.bounds)
     padded_inputs = _lay_together(model, "input", inputs, settings.inputs)
     padded_outputs = _lay_together(model, "output", outputs, settings.outputs)
     if settings.outputs and not settings.inputs:
@@ -36,14 +39,28 @@ def with_padding(
 def _lay_together(
     model: str, kind: str, declared: Sequence[Declared], padding: Mapping[str, Padding]
 ) -> tuple[InputMeta, ...]:
-    names = sorted(one.name for one in declared)
     for name in padding:
-        if name not in names:
-            raise LoadError(
-                f"model {model}: {kind}s.{name}: the model has no {kind} of that name, "
-                f"it has {', '.join(names)}{did_you_mean(name, names)}"
-            )
+        _check_name(model, kind, f"{kind}s.{name}", name, declared)
     return tuple(_one(model, kind, one, padding.get(one.name)) for one in declared)
+
+
+def _check_bounds(model: str, inputs: Sequence[Declared], bounds: Mapping[str, Bounds]) -> None:
+    datatypes = {one.name: one.datatype for one in inputs}
+    for name in bounds:
+        _check_name(model, "input", f"bounds.{name}", name, inputs)
+        if datatypes[name] in NOT_NUMERIC:
+            raise LoadError(
+                f"model {model}: bounds.{name}: input {name!r} is {datatypes[name]}; only numbers have bounds"
+            )
+
+
+def _check_name(model: str, kind: str, place: str, name: str, declared: Sequence[Declared]) -> None:
+    names = sorted(one.name for one in declared)
+    if name not in names:
+        raise LoadError(
+            f"model {model}: {place}: the model has no {kind} of that name, "
+            f"it has {', '.join(names)}{did_you_mean(name, names)}"
+        )
 
 
 def _one(model: str, kind: str, declared: Declared, padding: Padding | None) -> InputMeta:

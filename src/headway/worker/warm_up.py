@@ -50,7 +50,7 @@ def grid(settings: ModelSettings, meta: ModelMeta) -> tuple[tuple[int, ...], tup
         return rows, (1,)
     if settings.warm_up.lengths:
         return rows, settings.warm_up.lengths
-    longest = settings.embeddings.max_length if settings.embeddings else LENGTHS[-1]
+    longest = settings.embeddings.max_length if settings.embeddings else settings.max_length or LENGTHS[-1]
     return rows, (*(length for length in LENGTHS if length < longest), longest)
 
 
