@@ -85,14 +85,26 @@ CANARIES = (
     Canary(
         "a batch exceeds the cap by one",
         "batching",
-        "            rows > policy.max_batch_size\n",
-        "            rows > policy.max_batch_size + 1\n",
+        "if rows > policy.max_batch_size or",
+        "if rows > policy.max_batch_size + 1 or",
     ),
     Canary(
         "padding is left out of the token cap",
         "batching",
-        "policy.max_batch_tokens < rows * length\n            or",
-        "policy.max_batch_tokens < rows * self.length\n            or",
+        "policy.max_batch_tokens < rows * length or run_time",
+        "policy.max_batch_tokens < rows * self.length or run_time",
+    ),
+    Canary(
+        "those beyond the best prefix are not put back",
+        "batching",
+        "            part.state = WAITING\n",
+        "",
+    ),
+    Canary(
+        "the last one that waits is given up on an estimate",
+        "dispatch",
+        "return pool.waiting > 1 and now",
+        "return pool.waiting > 0 and now",
     ),
     Canary(
         "drain does not flush",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from headway.core.ids import Measurement, Part
 from headway.core.policy import BatchPolicy
 from headway.core.units import ms
-from tests.unit.core_world import LINEAR, World, arrive, dispatches, members
+from tests.unit.core_world import LINEAR, B, World, arrive, dispatches, members
 
 
 def waiting_behind(world, *arrivals):
@@ -55,6 +55,18 @@ def test_company_may_not_make_a_member_late():
     batch = waiting_behind(world, arrive(1, deadline=ms(15)), *(arrive(i) for i in range(2, 9)))
     assert batch[0] == 1
     assert len(batch) == 3, "8 + 2 * 3 = 14 ms, and a little for the upper quantile"
+
+
+def test_company_may_not_make_the_joiner_or_the_head_of_another_key_late():
+    ten_a_row = tuple(Measurement(rows, 8, ms(8) + ms(2) * rows) for rows in (1, 2, 4, 8))
+    world = World(BatchPolicy(deadline_margin=0), cost=ten_a_row)
+    assert waiting_behind(world, arrive(1), arrive(2, deadline=ms(11))) in ([1], [2])
+    world = World(BatchPolicy(deadline_margin=0), cost=ten_a_row)
+    running = dispatches(world.tell(arrive(0)))[0]
+    world.tell(*(arrive(i, deadline=ms(24)) for i in range(1, 9)), arrive(9, key=B, deadline=ms(26)))
+    first = members(world.complete(running))[0]
+    assert 9 not in first
+    assert len(first) == 3, "8 + 2 * 3 = 14 ms leaves 12 for the one of the other key"
 
 
 def test_a_request_of_many_parts_is_batched_with_everybody_elses():

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from headway.core.effects import DispatchBatch, Reason
 from headway.core.events import DrainStarted, MemoryPressureChanged, VersionDrained
-from headway.core.ids import PartRef
+from headway.core.ids import Measurement, PartRef
 from headway.core.policy import BatchPolicy
 from headway.core.units import NEVER, ms
-from tests.unit.core_world import FLAT, A, B, V, World, arrive, dispatches, members
+from tests.unit.core_world import FLAT, LINEAR, A, B, V, World, arrive, dispatches, members
 
 HOLD = BatchPolicy(max_batch_size=4, max_queue_delay=ms(5), hold=True, deadline_margin=0)
 
@@ -68,6 +68,22 @@ def test_memory_pressure_flushes_what_is_held():
     world = World(HOLD)
     assert world.tell(arrive(1)) == []
     assert reasons(world.tell(MemoryPressureChanged(True))) == [Reason.MEMORY]
+
+
+def test_a_held_batch_leaves_at_once_when_its_time_is_full():
+    ten_a_row = tuple(Measurement(rows, 8, ms(10) * rows) for rows in (1, 2, 4, 8))
+    world = World(BatchPolicy(hold=True, max_queue_delay=ms(50), max_batch_time=ms(30)), cost=ten_a_row)
+    assert world.tell(arrive(1)) == []
+    effects = world.tell(*(arrive(i) for i in range(2, 8)))
+    assert reasons(effects) == [Reason.FULL]
+    assert len(members(effects)[0]) == 2, "30 ms at the upper quantile"
+
+
+def test_a_batch_that_stays_small_because_company_does_not_pay_is_not_full():
+    world = World(BatchPolicy(max_batch_tokens=256), cost=LINEAR)
+    running = dispatches(world.tell(arrive(0)))[0]
+    world.tell(arrive(1, length=200), arrive(2, length=200), arrive(3, length=250))
+    assert reasons(world.complete(running)) == [Reason.IDLE]
 
 
 def test_two_interleaved_signatures_fill_batches_of_their_own():

@@ -72,6 +72,14 @@ def test_an_unmeasured_model_learns_from_its_batches():
     assert model.median(16, 64) == pytest.approx(ms(2) + ms(0.01) * 16 * 64, rel=0.05)
 
 
+def test_a_device_that_is_another_one_now_is_believed_after_a_few_batches():
+    model = CostModel()
+    model.seed([Measurement(r, n, seconds(2)) for r, n in GRID])
+    for _ in range(15):
+        model.observe(1, 8, ms(10))
+    assert model.median(1, 8) < ms(20)
+
+
 def test_a_device_that_slows_down_is_followed_and_one_outlier_is_not():
     model = CostModel()
     model.seed([Measurement(r, n, ms(1) + ms(0.01) * r * n) for r, n in GRID])

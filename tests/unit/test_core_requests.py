@@ -21,7 +21,7 @@ from headway.core.events import (
     WorkerStarting,
     WorkerStopped,
 )
-from headway.core.ids import BatchKey, Capacity, Part
+from headway.core.ids import BatchKey, Capacity, Measurement, Part
 from headway.core.outcomes import Outcome
 from headway.core.policy import BatchPolicy, ServerPolicy
 from headway.core.scheduler import Scheduler
@@ -73,12 +73,26 @@ def test_a_running_request_expires_at_its_deadline_and_its_late_answer_is_droppe
     assert world.scheduler.is_idle()
 
 
+def test_an_estimate_that_became_too_high_does_not_refuse_everybody_for_ever():
+    world = World(cost=tuple(Measurement(rows, 8, seconds(2)) for rows in (1, 2, 4, 8)))
+    refused = 0
+    for i in range(60):
+        effects = world.tell(
+            arrive(2 * i, deadline=world.now + ms(500)), arrive(2 * i + 1, deadline=world.now + ms(500))
+        )
+        refused += Outcome.DEADLINE_UNMEETABLE in outcomes(effects).values()
+        for running in dispatches(effects):
+            world.complete(running, at=world.now + ms(10))
+        world.tell(at=world.now + ms(500))
+    assert 0 < refused < 20
+
+
 def test_one_that_can_no_longer_make_its_deadline_is_resolved_and_not_run():
     world = World()
     running = dispatches(world.tell(arrive(0)))[0]
     world.tell(arrive(1, deadline=ms(12)), arrive(2))
     effects = world.complete(running, at=ms(10))
-    assert outcomes(effects) == {0: Outcome.COMPLETED, 1: Outcome.DEADLINE_EXCEEDED}
+    assert outcomes(effects) == {0: Outcome.COMPLETED, 1: Outcome.DEADLINE_UNMEETABLE}
     assert members(effects) == [[2]]
 
 
@@ -186,18 +200,23 @@ def test_memory_pressure_refuses():
 
 
 def test_what_can_never_be_served_is_refused_at_once():
-    world = World(BatchPolicy(max_batch_size=4, max_batch_tokens=64))
+    policy = BatchPolicy(max_batch_size=4, max_batch_tokens=64, max_queued_rows=20)
+    world = World(policy, server=ServerPolicy(max_queued_bytes=100))
     effects = world.tell(
         arrive(1, rows=5),
         arrive(2, rows=2, length=40),
         arrive(3, key=BatchKey("nobody", 1, "")),
         arrive(4, deadline=0),
+        arrive(6, parts=tuple(Part(1, 8) for _ in range(21))),
+        arrive(7, size=101),
     )
     assert outcomes(effects) == {
         1: Outcome.TOO_LARGE,
         2: Outcome.TOO_LARGE,
         3: Outcome.UNKNOWN_VERSION,
         4: Outcome.DEADLINE_EXCEEDED,
+        6: Outcome.TOO_LARGE,
+        7: Outcome.TOO_LARGE,
     }
     assert members(world.tell(arrive(5, rows=1, length=100))) == [[5]], "one row cannot be cut"
 

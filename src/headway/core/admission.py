@@ -51,6 +51,9 @@ def _refusal(state: State, pool: Pool, event: RequestArrived, now: Instant) -> R
             detail = f"a part of {part.rows} rows of length {part.length} exceeds what a batch may hold"
             return ResolveRequest(request, Outcome.TOO_LARGE, detail)
         rows += part.rows
+    if rows > policy.max_queued_rows or event.bytes > state.policy.max_queued_bytes:
+        detail = f"{rows} rows and {event.bytes} bytes are more than ever may wait ({policy.max_queued_rows} and "
+        return ResolveRequest(request, Outcome.TOO_LARGE, f"{detail}{state.policy.max_queued_bytes})")
     if state.pressure or state.bytes + event.bytes > state.policy.max_queued_bytes:
         detail = f"{state.bytes} bytes of requests are held; {state.policy.max_queued_bytes} are allowed"
         return ResolveRequest(request, Outcome.OVERLOADED, detail, retry_after(pool, now))

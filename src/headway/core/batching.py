@@ -36,10 +36,10 @@ class Forming:
     __slots__ = (
         "_cost",
         "_latest_end",
-        "_now",
         "_others",
         "_policy",
         "_predicted",
+        "_start",
         "_time_limit",
         "deadline",
         "filled",
@@ -50,6 +50,15 @@ class Forming:
         "rows",
     )
 
+    members: list[QueuedPart]
+    owners: list[TenantQueue]
+    rows: int
+    length: int
+    deadline: Instant
+    oldest: Instant
+    filled: bool
+    _predicted: Duration
+
     def __init__(
         self,
         head: QueuedPart,
@@ -58,38 +67,31 @@ class Forming:
         cost: CostModel,
         others: int,
         latest_end: Instant,
-        now: Instant,
+        start: Instant,
     ) -> None:
-        """others: parts of the pool that wait besides the head.
-        latest_end: when the worker must be free again for somebody else's sake."""
+        """others: parts of the pool that wait, the head included.
+        latest_end: when the worker must be free again for somebody else's sake.
+        start: when the batch will begin to run."""
         self._policy = policy
         self._cost = cost
         self._others = others
         self._latest_end = latest_end
-        self._now = now
-        self.members: list[QueuedPart] = []
-        self.owners: list[TenantQueue] = []
-        self.filled = head.rows >= policy.max_batch_size
-        self.rows = self.length = 0
-        self.deadline = head.request.deadline
-        self.oldest = head.request.arrived
-        self._predicted: Duration = 0
+        self._start = start
         self._time_limit = policy.max_batch_time or _automatic_limit(head, policy, cost)
+        self._clear()
         self.add(head, owner)
 
     def better(self, shorter: QueuedPart | None, longer: QueuedPart | None) -> tuple[QueuedPart | None, int]:
         """Of the two neighbours that fit the one that gains more, and its gain (which may be negative)."""
-        if shorter is None or longer is None:
-            only = longer if shorter is None else shorter
-            if only is None or not self._fits(only):
-                return None, 0
-            return only, self._gain(only)
-        first, second = self._gain(shorter), self._gain(longer)
-        if first < second:
-            shorter, longer, first, second = longer, shorter, second, first
-        if self._fits(shorter):
-            return shorter, first
-        return (longer, second) if self._fits(longer) else (None, 0)
+        best: QueuedPart | None = None
+        best_gain = 0
+        for part in (shorter, longer):
+            if part is None:
+                continue
+            gain = self._gain(part)
+            if (best is None or gain > best_gain) and self._fits(part, gain):
+                best, best_gain = part, gain
+        return best, best_gain
 
     def add(self, part: QueuedPart, owner: TenantQueue) -> None:
         self.members.append(part)
@@ -107,19 +109,25 @@ class Forming:
         self._others -= 1
 
     def cut(self, size: int) -> None:
-        """Give all but the first `size` members back to their queues."""
+        """Give all but the first `size` members back to their queues: not a cap, their cost keeps them out."""
         if size == len(self.members):
             return
+        kept, owners = self.members[:size], self.owners[:size]
         for part, owner in zip(reversed(self.members[size:]), reversed(self.owners[size:]), strict=True):
             part.state = WAITING
             owner.by_length.put_back(part)
-        members, owners = self.members[:size], self.owners[:size]
-        self._others += len(self.members) - size
-        self.members, self.owners, self.rows, self.length = [], [], 0, 0
-        self.deadline, self.oldest = members[0].request.deadline, members[0].request.arrived
-        self._others += size
-        for part, owner in zip(members, owners, strict=True):
+        self._others += len(self.members)
+        self._clear()
+        for part, owner in zip(kept, owners, strict=True):
             self.add(part, owner)
+
+    def _clear(self) -> None:
+        self.members = []
+        self.owners = []
+        self.rows = self.length = 0
+        self.deadline = self.oldest = NEVER
+        self.filled = False
+        self._predicted = 0
 
     @property
     def is_full(self) -> bool:
@@ -143,24 +151,30 @@ class Forming:
         saved = cost.median(part.rows, part.length) - added
         return saved * self._others - added * len(self.members)
 
-    def _fits(self, part: QueuedPart) -> bool:
-        policy = self._policy
+    def _fits(self, part: QueuedPart, gain: int) -> bool:
         rows = self.rows + part.rows
         length = part.length if part.length > self.length else self.length
         run_time = self._cost.upper(rows, length)
+        policy = self._policy
         if rows > policy.max_batch_size or 0 < policy.max_batch_tokens < rows * length or run_time > self._time_limit:
-            self.filled = True
+            if gain > 0:
+                self.filled = True
             return False
-        end = self._now + run_time
-        finish = end + policy.deadline_margin
-        if finish <= self.deadline and finish <= part.request.deadline and end <= self._latest_end:
-            return True
-        return self._is_late()
+        return not self._harms(part, self._start + run_time)
 
-    def _is_late(self) -> bool:
-        """Somebody will be late anyway: that is no reason against company."""
-        end = self._now + self._cost.upper(self.rows, self.length)
-        return end + self._policy.deadline_margin > self.deadline or end > self._latest_end
+    def _harms(self, part: QueuedPart, end: Instant) -> bool:
+        """Whether somebody who would be in time is late by this joiner: a member, the joiner itself, or the
+        head of another key. Who is late anyway is no reason against company."""
+        margin = self._policy.deadline_margin
+        if end + margin <= self.deadline and end + margin <= part.request.deadline and end <= self._latest_end:
+            return False
+        without = self._start + self._cost.upper(self.rows, self.length)
+        alone = self._start + self._cost.upper(part.rows, part.length)
+        return (
+            without + margin <= self.deadline < end + margin
+            or without <= self._latest_end < end
+            or alone + margin <= part.request.deadline < end + margin
+        )
 
 
 def _automatic_limit(head: QueuedPart, policy: BatchPolicy, cost: CostModel) -> Duration:
@@ -183,17 +197,18 @@ def form_batch(
     cost: CostModel,
     waiting: int,
     latest_end: Instant,
-    now: Instant,
+    start: Instant,
 ) -> Forming:
     """Take the batch around the head of `head_queue` out of `queue`. Its members are RUNNING afterwards.
 
     waiting: parts of the pool that wait, the head included.
     latest_end: when the worker must be free again lest somebody of another key be late (NEVER: no matter).
+    start: when it will begin to run: now, or when what its worker runs is expected to end.
     """
     head = head_queue.urgent.first()
     assert head is not None
-    batch = Forming(head, head_queue, policy, cost, waiting, latest_end, now)
-    if not batch.filled and queue.count > 1:
+    batch = Forming(head, head_queue, policy, cost, waiting, latest_end, start)
+    if queue.count > 1 and head.rows < policy.max_batch_size:
         if len(queue.tenants) == 1:
             _grow(batch, _Neighbours(head_queue))
         else:

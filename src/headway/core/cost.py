@@ -36,7 +36,10 @@ NEGLIGIBLE = 0.03
 SHAPED = 16
 """Measurements before which an error is the shape's fault, and the scale does not move."""
 GAIN, CLIP = 0.25, 0.3
-"""A batch moves log(scale) by GAIN times its error, which counts up to CLIP."""
+"""A batch moves log(scale) by GAIN times its error, which counts up to CLIP; twice as far for each
+further batch in a row that errs by more than CLIP to the same side: a device has changed, then."""
+FIRST_STEP = 5
+"""Where the weights of STEPS begin."""
 FIRST_SEEN = 2.5
 """A size never seen before that takes so many times the prediction was compiled for: it tells nothing."""
 LOWER_QUANTILE, UPPER_QUANTILE = 0.05, 0.95
@@ -77,6 +80,7 @@ class CostModel:
     """
 
     __slots__ = (
+        "_astray",
         "_base",
         "_cells",
         "_next_fit",
@@ -100,6 +104,7 @@ class CostModel:
         self.steady_from = 1
         self._cells: dict[tuple[int, int], Cell] = {}
         self._seen = 0
+        self._astray = 0
         self._next_fit = 1
         self._base: dict[tuple[int, int], float] = {}
 
@@ -156,11 +161,21 @@ class CostModel:
         self.coverage += ((ratio <= self.upper_ratio) - self.coverage) / 256
         self._track(ratio)
         if self._seen >= SHAPED:
-            self.scale *= exp(GAIN * max(-CLIP, min(CLIP, off)))
+            self._follow(off)
         self._remember(rows, length, duration / self.scale)
         if self._seen >= self._next_fit:
             self._fit()
             self._next_fit = self._seen + min(self._seen, REFIT_AT_MOST)
+
+    def _follow(self, off: float) -> None:
+        """off: log(actual / median)."""
+        if abs(off) <= CLIP:
+            self._astray = 0
+        else:
+            side = 1 if off > 0 else -1
+            self._astray = self._astray + side if self._astray * side > 0 else side
+        bound = CLIP * 2 ** max(0, abs(self._astray) - 2)
+        self.scale *= exp(GAIN * max(-bound, min(bound, off)))
 
     def _track(self, ratio: float) -> None:
         """Each ratio moves up and down in such proportion that it comes to rest at its quantile."""
@@ -182,7 +197,10 @@ class CostModel:
     def _fit(self) -> None:
         self.weights = fit([(cell.rows, cell.length, cell.took, cell.count) for cell in self._cells.values()])
         self._base.clear()
-        self.steady_from = max((1, *(s for i, s in enumerate(STEPS) if self.weights[5 + i])))
+        self.steady_from = self._last_step()
+
+    def _last_step(self) -> int:
+        return max((1, *(rows for i, rows in enumerate(STEPS) if self.weights[FIRST_STEP + i])))
 
     # -- kept ------------------------------------------------------------------------------
 
@@ -193,7 +211,7 @@ class CostModel:
             "ratios": [self.lower_ratio, self.upper_ratio],
             "quality": [self.error, self.coverage],
             "cells": [[*key, c.rows, c.length, c.took, c.count] for key, c in self._cells.items()],
-            "seen": [self._seen, self._next_fit],
+            "seen": [self._seen, self._next_fit, self._astray],
         }
 
     @classmethod
@@ -204,8 +222,8 @@ class CostModel:
         model.lower_ratio, model.upper_ratio = state["ratios"]
         model.error, model.coverage = state["quality"]
         model._cells = {(a, b): Cell(*cell) for a, b, *cell in state["cells"]}
-        model._seen, model._next_fit = state["seen"]
-        model.steady_from = max((1, *(s for i, s in enumerate(STEPS) if model.weights[5 + i])))
+        model._seen, model._next_fit, model._astray = state["seen"]
+        model.steady_from = model._last_step()
         return model
 
 
@@ -231,8 +249,8 @@ def fit(sizes: Sequence[tuple[float, float, float, int]]) -> list[float]:
         gram[i][i] += PENALTY[i]
     weights = [w / norm for w, norm in zip(nnls(gram, right), norms, strict=True)]
     for i, rows in enumerate(STEPS):
-        if weights[5 + i] < NEGLIGIBLE * _value(weights, rows - 1, 1):
-            weights[5 + i] = 0.0
+        if weights[FIRST_STEP + i] < NEGLIGIBLE * _value(weights, rows - 1, 1):
+            weights[FIRST_STEP + i] = 0.0
     return weights
 
 

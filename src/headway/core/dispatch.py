@@ -32,15 +32,24 @@ def decide(state: State, pool: Pool, now: Instant) -> None:
         assert tenant is not None
         head = tenant.urgent.first()
         assert head is not None
-        if now + pool.cost.lower(head.rows, head.length) > head.request.deadline:
-            detail = "it could no longer be answered in time"
-            state.resolve(head.request, Outcome.DEADLINE_EXCEEDED, detail)
+        if _is_hopeless(pool, head, now):
+            detail = f"it would take about {pool.cost.median(head.rows, head.length) / 1e9:.3g} s, and has less left"
+            state.resolve(head.request, Outcome.DEADLINE_UNMEETABLE, detail)
             continue
         worker = next(iter(pool.free.values()))  # longest free first
         if pool.policy.style is Style.SEQUENCE:
             _admit(state, pool, worker, queue, tenant, head)
         else:
             _dispatch(state, pool, worker, queue, tenant, now)
+
+
+def _is_hopeless(pool: Pool, head: QueuedPart, now: Instant) -> bool:
+    """Even at the lower quantile it would be late, and others need the worker more.
+
+    The last one that waits is tried all the same: nobody loses by it, and an estimate that had become
+    too high is corrected by what it really takes.
+    """
+    return pool.waiting > 1 and now + pool.cost.lower(head.rows, head.length) > head.request.deadline
 
 
 def _dispatch(state: State, pool: Pool, worker: Worker, queue: KeyQueue, tenant: TenantQueue, now: Instant) -> None:

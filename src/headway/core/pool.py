@@ -155,16 +155,23 @@ class Pool:
             return None
         if not policy.hold or policy.style is Style.SEQUENCE:
             return Reason.IDLE
-        filled = queue.rows >= policy.max_batch_size or 0 < policy.max_batch_tokens <= queue.tokens
         return why(
             policy,
-            filled=filled,
+            filled=self._fills_a_batch(queue),
             latest_start=queue.latest_start(),
             oldest=queue.oldest(),
             draining=self.draining,
             pressure=self.pressure,
             now=now,
         )
+
+    def _fills_a_batch(self, queue: KeyQueue) -> bool:
+        """Whether what waits reaches a cap. Padding is not known before the batch is formed: as if there were none."""
+        policy = self.policy
+        if queue.rows >= policy.max_batch_size or 0 < policy.max_batch_tokens <= queue.tokens:
+            return True
+        mean_length = -(-queue.tokens // queue.rows)
+        return 0 < policy.max_batch_time <= self.cost.upper(queue.rows, mean_length)
 
     def wake_at(self, queue: KeyQueue) -> Instant:
         """When a queue that holds its parts has a reason to let them go, if nothing else happens."""

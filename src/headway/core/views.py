@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from enum import Enum
+from typing import TYPE_CHECKING
 
+from headway.core.cost import KNEES, STEPS
 from headway.core.ids import VersionId, WorkerId
+from headway.core.policy import BatchPolicy
 from headway.core.pool import Pool
+from headway.core.rate import WINDOW, RateMeter
 from headway.core.record import record
-from headway.core.units import NEVER, Duration, Instant
+from headway.core.units import NEVER, SECOND, Duration, Instant
 from headway.core.workers import WorkerState
+
+if TYPE_CHECKING:
+    from headway.core.scheduler import Scheduler
+
+BASE_TERMS = ("fixed", "row", "length", "token", "attention")
+"""The first terms of the cost model, in its order: per batch, per row, per token of the longest row, per
+padded token, per padded token and token of the longest row."""
 
 
 class VersionState(Enum):
@@ -71,3 +83,110 @@ def _state(pool: Pool) -> VersionState:
     if WorkerState.READY in states:
         return VersionState.READY
     return VersionState.LOADING if WorkerState.STARTING in states else VersionState.UNAVAILABLE
+
+
+# -- for the curious: more than a scrape should pay for ----------------------------------------
+
+
+@record
+class CostTerm:
+    """One term of the cost model that counts for something.
+
+    name: one of BASE_TERMS, or "step" (once a batch has `at` rows) or "knee" (per padded token beyond `at`).
+    weight: nanoseconds per unit, at the device's present speed.
+    """
+
+    name: str
+    at: int
+    weight: float
+
+
+@record
+class SizeSeen:
+    """Batches of about one size that the cost model remembers. took: their mean, at the present speed."""
+
+    rows: float
+    length: float
+    batches: int
+    took: Duration
+
+
+@record
+class CostDetail:
+    """The cost model in words and numbers.
+
+    measured: batches and warm-up runs it has seen; 0 = its guess is not worth anything.
+    scale: the present speed against that of the fit; above 1 = slower.
+    predict: (rows, longest length) -> lower, median, upper run time.
+    """
+
+    measured: int
+    terms: list[CostTerm]
+    scale: float
+    lower_ratio: float
+    upper_ratio: float
+    error: float
+    coverage: float
+    seen: list[SizeSeen]
+    predict: Callable[[int, int], tuple[Duration, Duration, Duration]]
+
+
+@record
+class VersionDetail:
+    """What is in force for one version, and what the scheduler has learned of it.
+
+    completed_per_second: parts, over the last two seconds.
+    arrived_per_second: parts; None where arrivals are not counted.
+    """
+
+    view: VersionView
+    policy: BatchPolicy
+    cost: CostDetail
+    completed_per_second: float
+    arrived_per_second: float | None
+
+
+def detail(scheduler: Scheduler, version: VersionId, now: Instant) -> VersionDetail | None:
+    """None for a version that is not configured. Changes nothing."""
+    pool = scheduler._state.pools.get(version)
+    if pool is None:
+        return None
+    return VersionDetail(
+        view=view(pool),
+        policy=pool.policy,
+        cost=_cost_detail(pool),
+        completed_per_second=_per_second(pool.rate, now),
+        arrived_per_second=None,
+    )
+
+
+def _cost_detail(pool: Pool) -> CostDetail:
+    cost = pool.cost
+    state = cost.snapshot()
+    return CostDetail(
+        measured=state["seen"][0],
+        terms=_terms(cost.weights, cost.scale),
+        scale=cost.scale,
+        lower_ratio=cost.lower_ratio,
+        upper_ratio=cost.upper_ratio,
+        error=cost.error,
+        coverage=cost.coverage,
+        seen=[SizeSeen(rows, length, n, int(took * cost.scale)) for *_, rows, length, took, n in state["cells"]],
+        predict=lambda rows, length: (cost.lower(rows, length), cost.median(rows, length), cost.upper(rows, length)),
+    )
+
+
+def _terms(weights: list[float], scale: float) -> list[CostTerm]:
+    names = [(name, 0) for name in BASE_TERMS] + [("step", at) for at in STEPS] + [("knee", at) for at in KNEES]
+    return [CostTerm(name, at, w * scale) for (name, at), w in zip(names, weights, strict=True) if w]
+
+
+def _per_second(meter: RateMeter, now: Instant) -> float:
+    """Read from outside of `handle`, so without moving the meter's windows on."""
+    since, count, before = meter.snapshot()
+    age = now - since
+    if age >= 2 * WINDOW:
+        return 0.0
+    if age >= WINDOW:
+        count, before, age = 0, count, age - WINDOW
+    return (count + before * (WINDOW - age) / WINDOW) * SECOND / WINDOW

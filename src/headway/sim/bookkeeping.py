@@ -107,7 +107,9 @@ class Bookkeeper:
         reasons = {
             Outcome.DRAINING: ledger.draining or version.draining,
             Outcome.DEADLINE_EXCEEDED: event.deadline <= self._now,
-            Outcome.TOO_LARGE: any(_exceeds(part, policy) for part in event.parts),
+            Outcome.TOO_LARGE: any(_exceeds(part, policy) for part in event.parts)
+            or request.waiting_rows > policy.max_queued_rows
+            or event.bytes > ledger.policy.max_queued_bytes,
             Outcome.OVERLOADED: ledger.memory_high or ledger.bytes + event.bytes > ledger.policy.max_queued_bytes,
             Outcome.QUEUE_FULL: len(version.waiting) >= policy.max_queued_requests or rows > policy.max_queued_rows,
         }

@@ -113,9 +113,12 @@ class Oracle:
         if outcome is Outcome.NO_WORKER:
             return not self.ledger.versions[request.version].has_live_worker
         timed = request.event.deadline != NEVER and bool(request.waiting)
-        if outcome is Outcome.DEADLINE_UNMEETABLE:
-            return timed and request.event.request in self._books.arrived
-        return timed and outcome is Outcome.DEADLINE_EXCEEDED
+        return timed and outcome is Outcome.DEADLINE_UNMEETABLE and self._others_wait(request)
+
+    def _others_wait(self, request: TrackedRequest) -> bool:
+        """Only for somebody else's sake is a request given up that has time left, however little."""
+        waiting = self.ledger.versions[request.version].waiting
+        return len(request.waiting) > 1 or any(other is not request for other in waiting.values())
 
     def _everything_due_was_done(self) -> None:
         self._require(not self.ledger.owed, f"owed in this call and not given: {self.ledger.owed}")
