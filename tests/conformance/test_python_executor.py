@@ -181,7 +181,7 @@ def test_the_example_toy_stream_yields_word_by_word_up_to_its_limit(tmp_path: Pa
     assert meta.streaming
     assert list(executor.start({"text_input": "a b c", "parameters": {"max_tokens": 2}})) == [
         {"text_output": "a", "index": 0},
-        {"text_output": "b", "index": 1},
+        {"text_output": " b", "index": 1},
     ]
     assert list(executor.start({"text_input": ""})) == []
 

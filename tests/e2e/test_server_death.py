@@ -41,6 +41,8 @@ def test_when_the_server_is_gone_so_are_its_workers(tmp_path: Path, signals: tup
                     return not any(is_running(worker) for worker in workers)
 
                 await until(all_gone, "no worker runs")
+                if signal.SIGINT in signals:
+                    assert list(server.temporary.iterdir()) == []
                 with pytest.raises((ConnectionError, asyncio.IncompleteReadError)):
                     await asked
 

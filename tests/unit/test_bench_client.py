@@ -111,6 +111,7 @@ def test_errors_are_counted_by_status_and_code_and_have_no_latency(server):
     wires = [post(b"ok"), post(b"full")]
     results = run(Plan(requests=20, warmup=0), "127.0.0.1", server.port, wires).results
     assert len(results.latencies) == 10 and results.errors == {"503 queue_full": 10}
+    assert b"queue_full" in results.examples["503 queue_full"]
 
 
 def test_a_connection_that_the_server_drops_is_an_error_and_is_replaced(server):

@@ -56,6 +56,16 @@ def test_a_summary_is_json():
     json.dumps(summarise(measured([MS, 2 * MS], {"timeout": 1})))
 
 
+def test_of_each_error_the_first_body_is_shown_on_one_line_and_not_without_end():
+    run = measured([], {"400 invalid_request": 3, "timeout": 1})
+    run.results.examples["400 invalid_request"] = b'{"error":\n "no such input"}' + 500 * b"x"
+    shown = table(summarise(run)).splitlines()
+    (line,) = [line for line in shown if "400 invalid_request" in line]
+    assert line.startswith('error        3 x 400 invalid_request, such as: {"error": "no such input"}x')
+    assert line.endswith(" ...") and len(line) < 500
+    assert "error        1 x timeout" in shown
+
+
 @pytest.mark.parametrize("spec", ["lognormal:44:256", "lognormal:44:256:0.5", "fixed:44", "choices:8,32,256"])
 def test_lengths_stay_within_what_the_spec_says(spec):
     sample, rng = parse_lengths(spec), random.Random(3)

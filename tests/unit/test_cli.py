@@ -126,6 +126,13 @@ def test_show_prints_every_setting_with_its_source(skeleton: Path) -> None:
     assert "request_timeout_s = 60  # default" in result.output
 
 
+def test_show_says_that_the_command_line_named_the_models(skeleton: Path) -> None:
+    models = skeleton / "models"
+    result = run("check", skeleton / "headway.toml", "--models", models, "--show")
+    assert f'models = "{models}"  # command line' in result.output
+    assert f"port = 8000  # {skeleton / 'headway.toml'}" in result.output
+
+
 def test_models_can_be_named_without_any_configuration(skeleton: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(skeleton.parent)
     result = run("check", "--models", "repository/models")

@@ -185,6 +185,14 @@ def test_what_waits_is_asked_for_at_scrape():
     assert value(m, "headway_queue_oldest_seconds", model="m", version="1") == 1.5
 
 
+def test_how_good_the_cost_model_is_is_asked_for_at_scrape():
+    core = scheduler()
+    m = Metrics(counters(), views=core.views)
+    (view,) = core.views()
+    assert value(m, "headway_cost_error", model="m", version="1") == view.cost_error
+    assert value(m, "headway_cost_coverage", model="m", version="1") == view.cost_coverage == 0.95
+
+
 def test_other_gauges_can_be_added_and_the_build_and_the_process_are_named():
     shown = page(Metrics(counters(), gauges=[lambda: {"recorder_dropped_records_total": 4, "recorder_file_bytes": 9}]))
     assert shown["headway_recorder_dropped_records_total", frozenset()] == 4
@@ -206,6 +214,7 @@ def test_every_family_has_a_help_text_and_a_unit_or_is_a_count():
         assert family.documentation
         if family.type in ("gauge", "histogram") and family.name.startswith("headway_"):
             ends = ("_seconds", "_rows", "_requests", "_in_flight", "_workers", "_info", "_running")
+            ends += ("_error", "_coverage")  # ratios
             assert family.name.endswith(ends), family.name
 
 

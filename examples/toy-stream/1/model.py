@@ -18,4 +18,4 @@ class Model:
             raise InputError(f"parameters.max_tokens must be a whole number, 0 or more, got {limit!r}")
         for index, word in enumerate(text.split()[:limit]):
             time.sleep(self.delay)  # stands for the model's own work
-            yield {"text_output": word, "index": index}
+            yield {"text_output": f" {word}" if index else word, "index": index}  # the pieces join to a text

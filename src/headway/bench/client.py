@@ -55,8 +55,8 @@ class Client:
 
     # -- what a connection tells -----------------------------------------------------------------
 
-    def answered(self, connection: Connection, shot: Shot, error: str | None, reusable: bool) -> None:
-        self._load.answered(shot, time.monotonic_ns(), error)
+    def answered(self, connection: Connection, shot: Shot, error: str | None, body: bytes, reusable: bool) -> None:
+        self._load.answered(shot, time.monotonic_ns(), error, body)
         if reusable:
             self._idle.append(connection)
         else:

@@ -14,8 +14,9 @@ LOST = "connection_lost"
 
 
 class Owner(Protocol):
-    def answered(self, connection: Connection, shot: Shot, error: str | None, reusable: bool) -> None:
-        """The whole answer has come. error: None when it is 2xx. reusable: the connection takes another request."""
+    def answered(self, connection: Connection, shot: Shot, error: str | None, body: bytes, reusable: bool) -> None:
+        """The whole answer has come. error: None when it is 2xx; body: of an error, else empty.
+        reusable: the connection takes another request."""
 
     def lost(self, connection: Connection, shot: Shot | None, fault: str) -> None:
         """The connection is gone. shot: the request that it leaves unanswered; fault: what to count it as."""
@@ -59,7 +60,7 @@ class Connection(asyncio.Protocol):
         ended_by_close = exc is None and self._headers_done and not self._framed and self._fault == LOST
         if ended_by_close and self.shot is not None:
             shot, self.shot = self.shot, None
-            self._owner.answered(self, shot, self._error(), False)
+            self._owner.answered(self, shot, self._error(), b"".join(self._error_body), False)
         self._owner.lost(self, self.shot, self._fault)
 
     # -- httptools ----------------------------------------------------------------------------
@@ -86,7 +87,7 @@ class Connection(asyncio.Protocol):
         self.shot = None
         self._headers_done = False
         reusable = bool(self._parser.should_keep_alive())
-        self._owner.answered(self, shot, self._error(), reusable)
+        self._owner.answered(self, shot, self._error(), b"".join(self._error_body), reusable)
         if not reusable:
             self.close()
 

@@ -88,6 +88,7 @@ class Results:
     last_end: when the latest request ended, nanoseconds.
     answered_in_window: 2xx answers that came inside the window, for the throughput.
     errors: "503 queue_full", "timeout", "connection_lost", ... -> count.
+    examples: of those errors that came with a body, the first one's.
     """
 
     latencies: array[int] = field(default_factory=lambda: array("q"))
@@ -95,6 +96,7 @@ class Results:
     errors: dict[str, int] = field(default_factory=dict)
     answered_in_window: int = 0
     last_end: int = 0
+    examples: dict[str, bytes] = field(default_factory=dict)
 
 
 class Load:
@@ -133,8 +135,8 @@ class Load:
             return False
         return self.wake_at(now) == NEVER
 
-    def answered(self, shot: Shot, now: int, error: str | None) -> None:
-        """The request ended. error: None for a 2xx answer, else what to count it as."""
+    def answered(self, shot: Shot, now: int, error: str | None, body: bytes = b"") -> None:
+        """The request ended. error: None for a 2xx answer, else what to count it as; body: what came with it."""
         self.in_flight -= 1
         results = self.results
         results.last_end = now
@@ -148,3 +150,5 @@ class Load:
             results.latencies.append(now - shot.intended)
         else:
             results.errors[error] = results.errors.get(error, 0) + 1
+            if body:
+                results.examples.setdefault(error, body)

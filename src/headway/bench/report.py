@@ -9,6 +9,8 @@ from headway.bench.run import Measured
 
 QUANTILES = (("p50", 0.5), ("p90", 0.9), ("p95", 0.95), ("p99", 0.99), ("p99.9", 0.999))
 BUSY_CLIENT = 0.8
+EXAMPLE = 400
+"""Characters of an error's body that are shown."""
 
 
 def percentile(ordered: Sequence[int], q: float) -> int:
@@ -38,6 +40,7 @@ def summarise(measured: Measured) -> dict[str, Any]:
         "ok": len(results.latencies),
         "failed": failed,
         "errors": dict(sorted(results.errors.items())),
+        "error_examples": {error: shortened(body) for error, body in sorted(results.examples.items())},
         "window_s": round(measured.seconds, 3),
         "ok_per_s": round(results.answered_in_window / measured.seconds, 2) if measured.seconds else 0.0,
         "latency_ms": distribution(results.latencies),
@@ -54,8 +57,16 @@ def table(summary: dict[str, Any]) -> str:
         _row("send lag ms", summary["send_lag_ms"]),
         f"client CPU   {summary['client_cpu_cores'] * 100:.0f} % of a core",
     ]
-    lines += [f"error        {count} x {name}" for name, count in summary["errors"].items()]
+    for name, count in summary["errors"].items():
+        example = summary["error_examples"].get(name)
+        lines.append(f"error        {count} x {name}" + (f", such as: {example}" if example else ""))
     return "\n".join(line for line in lines if line)
+
+
+def shortened(body: bytes) -> str:
+    """On one line."""
+    text = " ".join(body.decode(errors="replace").split())
+    return text if len(text) <= EXAMPLE else text[:EXAMPLE] + " ..."
 
 
 def warning(summary: dict[str, Any]) -> str:

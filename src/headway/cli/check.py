@@ -8,11 +8,10 @@ from pathlib import Path
 import click
 import msgspec
 
-from headway.cli.common import models_option, read_all
-from headway.config.explain import Source, explain
-from headway.config.load import Config, read_toml
+from headway.cli.common import model_sources, models_option, read_all, server_sources
+from headway.config.explain import explain
+from headway.config.load import Config
 from headway.registry.placement import available_cores, share_threads
-from headway.registry.scan import MANIFEST
 from headway.registry.spec import VersionSpec, default_versions
 
 
@@ -43,12 +42,7 @@ def summary(config: Config, specs: list[VersionSpec]) -> Iterator[str]:
 
 def shown(config: Config, specs: list[VersionSpec]) -> Iterator[str]:
     """The server's settings, then each model's, as TOML."""
-    label = str(config.path) if config.path else "command line"
-    yield from explain(msgspec.structs.replace(config.settings, models={}), [(label, config.written)])
+    yield from explain(msgspec.structs.replace(config.settings, models={}), server_sources(config))
     for name, spec in {spec.model: spec for spec in specs}.items():
-        manifest = config.models_dir / name / MANIFEST
-        sources: list[Source] = [(label, config.overrides.get(name, {}))]
-        if manifest.is_file():
-            sources.append((str(manifest), read_toml(manifest)))
         yield ""
-        yield from explain(spec.settings, sources, f'models."{name}"')
+        yield from explain(spec.settings, model_sources(config, name), f'models."{name}"')

@@ -9,8 +9,9 @@ import click
 import msgspec
 
 from headway.config.errors import ConfigError, Problem
+from headway.config.explain import Source
 from headway.config.load import Config, load_config, read_toml
-from headway.registry.scan import survey
+from headway.registry.scan import MANIFEST, survey
 from headway.registry.spec import VersionSpec
 
 DEFAULT_FILE = Path("headway.toml")
@@ -53,6 +54,19 @@ def unchecked(path: Path | None) -> Config:
 
 
 def with_server(config: Config, **settings: object) -> Config:
-    """The configuration with some settings of [server] replaced."""
+    """The configuration with some settings of [server] replaced by the command line's."""
     server = msgspec.structs.replace(config.settings.server, **settings)
-    return replace(config, settings=msgspec.structs.replace(config.settings, server=server))
+    given = {"server": {**config.command_line.get("server", {}), **settings}}
+    return replace(config, settings=msgspec.structs.replace(config.settings, server=server), command_line=given)
+
+
+def server_sources(config: Config) -> list[Source]:
+    """Who says what of the server's settings, the strongest first."""
+    return [Source("command line", config.command_line, whole=False), Source(str(config.path or ""), config.written)]
+
+
+def model_sources(config: Config, model: str) -> list[Source]:
+    """Who says what of a model's settings, the strongest first."""
+    manifest = config.models_dir / model / MANIFEST
+    sources = [Source(str(config.path or ""), config.overrides.get(model, {}))]
+    return [*sources, Source(str(manifest), read_toml(manifest))] if manifest.is_file() else sources

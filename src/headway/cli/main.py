@@ -14,6 +14,7 @@ COMMANDS = {
     "serve": "Serve the models of a repository over HTTP.",
     "check": "Check a configuration and its model repository without starting anything.",
     "init": "Write a small repository to start from: models, settings, requests to paste.",
+    "explain": "Show what is in force for a model of a running server, who decided it, and what was learned.",
     "bench": "Put load on a server and report latency, throughput and errors.",
     "simulate": "Run the scheduler in virtual time against an invented load.",
     "replay": "Run a recorded trace through the scheduler again and compare.",

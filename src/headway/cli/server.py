@@ -15,16 +15,21 @@ from pathlib import Path
 import msgspec
 
 from headway.cli import announce
+from headway.cli.common import model_sources, server_sources
 from headway.config.errors import ConfigError, Problem
 from headway.config.load import Config
 from headway.config.settings import Settings
 from headway.core.scheduler import Scheduler
+from headway.core.views import detail
 from headway.gateway.catalog import CatalogModel, CatalogVersion
 from headway.gateway.gateway import Gateway
 from headway.gateway.tokenizing import TokenizerUnavailable
 from headway.registry.spec import VersionSpec, default_versions
+from headway.runtime.clock import monotonic
 from headway.runtime.runtime import Runtime
 from headway.telemetry.counters import Counters
+from headway.telemetry.explain import Explainer
+from headway.telemetry.in_force import Deciders
 from headway.telemetry.lag import LagProbe
 from headway.telemetry.metrics import Metrics
 from headway.wire.messages import ToGateway, VersionStatus
@@ -60,6 +65,15 @@ class Server:
             request_timeout_s=self._settings.server.request_timeout_s,
             tenant_header=self._settings.tenant_header,
             metrics=self._render_metrics,
+            explain=Explainer(
+                self._settings,
+                specs,
+                {spec.model: Deciders(model_sources(config, spec.model), server_sources(config)) for spec in specs},
+                counters,
+                lambda version, now: detail(core, version, now),
+                monotonic,
+            ),
+            allow_remote_admin=self._settings.server.allow_remote_admin,
         )
         self._metrics = Metrics(
             counters, core.views, self._lag.lags, replies=lambda: self._gateway.replies, gauges=[self._gauges]
@@ -105,6 +119,10 @@ class Server:
         await self._runtime.close()
         await asyncio.sleep(0)  # the last replies reach their sockets
         self._gateway.close()
+
+    def abandon(self) -> None:
+        """Before this process ends at once."""
+        self._runtime.abandon()
 
     def _deliver(self, message: ToGateway) -> None:
         self._gateway.deliver(message)
@@ -175,9 +193,9 @@ async def serve_until_signal(config: Config, specs: Sequence[VersionSpec]) -> No
     """Serves until SIGTERM or SIGINT, then drains. A second signal leaves at once."""
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, on_signal, stop, number)
     server = Server(config, specs)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, on_signal, stop, number, server)
     try:
         address = await server.start()
         print(f"listening on {address}, loading {len(specs)} model version(s) ...", flush=True)
@@ -200,7 +218,8 @@ async def announce_when_settled(server: Server, address: str) -> None:
     print("\n".join(announce.lines(address, answers)), flush=True)
 
 
-def on_signal(stop: asyncio.Event, number: signal.Signals) -> None:
+def on_signal(stop: asyncio.Event, number: signal.Signals, server: Server) -> None:
     if stop.is_set():
+        server.abandon()
         os._exit(128 + number)  # the workers die with this process
     stop.set()

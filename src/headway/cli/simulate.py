@@ -26,6 +26,11 @@ FAULTS = Faults(
 BURST = seconds(1)
 
 
+COST_HELP = "Shape of the service time (default cpu). " + " ".join(
+    f"{name}: {(cost.__doc__ or '').strip()}" for name, cost in COSTS.items()
+)
+
+
 class TenantShares(click.ParamType[tuple[tuple[str, float], ...]]):
     name = "name:weight,..."
 
@@ -49,7 +54,7 @@ class TenantShares(click.ParamType[tuple[tuple[str, float], ...]]):
 @click.command()
 @click.option("--rate", type=click.FloatRange(0, min_open=True), default=80.0, help="Requests per second (default 80).")
 @click.option("--requests", type=click.IntRange(1), default=5000, help="How many requests (default 5000).")
-@click.option("--cost", type=click.Choice(list(COSTS)), default="cpu", help="Shape of the service time (default cpu).")
+@click.option("--cost", type=click.Choice(list(COSTS)), default="cpu", help=COST_HELP)
 @click.option("--noise", type=click.FloatRange(0, 2), default=0.0, help="Sigma of the service time's lognormal noise.")
 @click.option(
     "--arrivals",

@@ -4,18 +4,24 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
 from headway.config.check import join
 
-Source = tuple[str, Mapping[str, Any]]
-"""A name to print, and what that source says (its tables, before defaults)."""
+
+class Source(NamedTuple):
+    """label: to print.  written: what the source says (its tables, before defaults).
+    whole: a table that it has hides that table in weaker sources; otherwise only the settings named in it do."""
+
+    label: str
+    written: Mapping[str, Any]
+    whole: bool = True
 
 
 def explain(settings: msgspec.Struct, sources: Sequence[Source], table: str = "") -> Iterator[str]:
-    """Lines of TOML. sources: the strongest first; a table it has hides that table in later ones."""
+    """Lines of TOML. sources: the strongest first."""
     if table:
         yield f"[{table}]"
     values = {name: getattr(settings, name) for name in settings.__struct_fields__}
@@ -43,15 +49,18 @@ def is_table(value: object) -> bool:
 
 
 def origin(name: str, sources: Sequence[Source]) -> str:
-    return next((label for label, written in sources if name in written), "default")
+    return next((source.label for source in sources if name in source.written), "default")
 
 
 def narrow(name: str, sources: Sequence[Source]) -> list[Source]:
-    """The sources of a table: the strongest that has it, alone."""
-    for label, written in sources:
-        if isinstance(written.get(name), dict):
-            return [(label, written[name])]
-    return []
+    """The sources of a table: those that have it, down to the first that hides what is weaker."""
+    found: list[Source] = []
+    for source in sources:
+        if isinstance(source.written.get(name), dict):
+            found.append(source._replace(written=source.written[name]))
+            if source.whole:
+                break
+    return found
 
 
 def toml(value: object) -> str:

@@ -23,11 +23,13 @@ class Config:
 
     path: the file; None = no file, everything is default.
     written: what the file says, before defaults; `explain` and the registry need to know.
+    command_line: settings that the command line replaced, by table.
     """
 
     path: Path | None = None
     settings: Settings = field(default_factory=Settings)
     written: Mapping[str, Any] = field(default_factory=dict)
+    command_line: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def overrides(self) -> Mapping[str, Mapping[str, Any]]:

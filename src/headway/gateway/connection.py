@@ -40,6 +40,7 @@ class Connection(asyncio.Protocol):
         """Handed to the handler (or refused) and not wholly written, oldest first."""
         self._backlog: deque[Request] = deque()
         """Read beyond MAX_PIPELINED; not handed over yet."""
+        self._peer = ""
         self._since = server.now
         """When the present timing state began."""
         self._mark = 0
@@ -56,6 +57,8 @@ class Connection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
         self._transport.set_write_buffer_limits(high=WRITE_HIGH_WATER)
+        peer = transport.get_extra_info("peername")
+        self._peer = str(peer[0]) if isinstance(peer, tuple) and peer else ""
         refusal = self._server.opened(self)
         if refusal is not None:
             self._refuse(refusal)
@@ -118,6 +121,7 @@ class Connection(asyncio.Protocol):
     def _hand_over(self, request: Request) -> None:
         self._queue.append(request)
         request.id = self._server.request_id(request)
+        request.peer = self._peer
         request.received = self._server.clock()
         reply = self._server.handler(request)
         if isinstance(reply, Pending):

@@ -58,6 +58,13 @@ class NotRepresentable(ClientError):
     code = "not_representable"
 
 
+class Forbidden(ClientError):
+    """The request may be right, but not from there."""
+
+    code = "forbidden"
+    http_status = 403
+
+
 class NotFound(ClientError):
     code = "not_found"
     http_status = 404

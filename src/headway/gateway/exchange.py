@@ -33,6 +33,7 @@ class Request:
     """One request, whole. received: monotonic nanoseconds at its last byte.
 
     headers: lower-case name -> value; a repeated header's values are joined by ", ".
+    peer: address of the other end of the connection, no port; "" = not known.
     on_disconnect: called once if the client goes away (or is given up) before the reply is written.
     on_written: called once when the last byte of the reply was handed to the socket.
     """
@@ -47,6 +48,7 @@ class Request:
         "method",
         "on_disconnect",
         "on_written",
+        "peer",
         "received",
         "reply",
         "target",
@@ -59,6 +61,7 @@ class Request:
         self.headers = headers
         self.version = version
         self.id = ""
+        self.peer = ""
         self.body = b""
         self.received = 0
         self.keep_alive = False

@@ -16,7 +16,7 @@ from headway.gateway.errors import HeadwayError, InternalError, error_response
 from headway.gateway.exchange import Pending, Request, Response, Stream
 from headway.gateway.http import HttpServer
 from headway.gateway.router import path_of
-from headway.gateway.routes import Metrics, Routes
+from headway.gateway.routes import Explain, Metrics, Routes
 from headway.wire.messages import Reply, StreamChunk, ToGateway, ToRuntime
 
 log = logging.getLogger("headway.gateway")
@@ -30,6 +30,7 @@ class Gateway:
 
     send: takes messages to the runtime. now: monotonic nanoseconds, the runtime's own clock.
     request_timeout_s: the longest a request may take. tenant_header: "" = everybody is "default".
+    allow_remote_admin: admin routes answer to others than this host.
     """
 
     def __init__(
@@ -42,13 +43,25 @@ class Gateway:
         tenant_header: str = "",
         now: Callable[[], int] = time.monotonic_ns,
         metrics: Metrics | None = None,
+        explain: Explain | None = None,
+        allow_remote_admin: bool = False,
     ) -> None:
         self.catalog = Catalog(models)
         self._calls = Calls(send, now, seconds(request_timeout_s), _error_response)
         self._embeddings = EmbeddingsApi(self.catalog, self._calls, limits.max_parts)
         tenant = tenant_header.lower().encode("latin-1")
         started = int(time.time())
-        routes = Routes(self.catalog, self._calls, self._embeddings, tenant, limits.max_parts, metrics, started)
+        routes = Routes(
+            self.catalog,
+            self._calls,
+            self._embeddings,
+            tenant,
+            limits.max_parts,
+            metrics,
+            explain,
+            allow_remote_admin,
+            started,
+        )
         self._router = routes.router()
         self._http = HttpServer(limits, self.handle, _refusal, now)
 

@@ -13,6 +13,7 @@ import msgspec
 
 from headway import __version__
 from headway.gateway import stream
+from headway.gateway.admin import admin
 from headway.gateway.calls import Calls, WholeCall
 from headway.gateway.catalog import Catalog, Version
 from headway.gateway.embeddings import EmbeddingsApi
@@ -28,6 +29,9 @@ EXTENSIONS = ("parameters", "schedule_policy")
 Metrics: TypeAlias = Callable[[], tuple[bytes, bytes]]
 """Content type and body of /metrics."""
 
+Explain: TypeAlias = Callable[[str, int], dict[str, Any] | None]
+"""What is in force for a model's version, as JSON values; None while the scheduler does not know it yet."""
+
 _encode = msgspec.json.Encoder().encode
 
 
@@ -40,15 +44,19 @@ class Routes:
         tenant_header: bytes,
         max_parts: int,
         metrics: Metrics | None,
+        explain: Explain | None,
+        allow_remote_admin: bool,
         started: int,
     ) -> None:
-        """started: Unix seconds, said to be when the models were made. metrics: None = no such page."""
+        """started: Unix seconds, said to be when the models were made. metrics, explain: None = no such page."""
         self._catalog = catalog
         self._calls = calls
         self._embeddings = embeddings
         self._tenant_header = tenant_header
         self._max_parts = max_parts
         self._metrics = metrics
+        self._explain = explain
+        self._allow_remote_admin = allow_remote_admin
         self._started = started
 
     def router(self) -> Router:
@@ -60,6 +68,7 @@ class Routes:
         for path in ("/v2/models/{model}", "/v2/models/{model}/versions/{version}"):
             add("GET", path, self.model_metadata)
             add("GET", f"{path}/ready", self.model_ready)
+            add("GET", f"{path}/explain", admin(self.explain, self._allow_remote_admin))
             add("POST", f"{path}/infer", self.infer)
             add("POST", f"{path}/generate", self.generate)
             add("POST", f"{path}/generate_stream", self.generate_stream)
@@ -148,6 +157,15 @@ class Routes:
             raise NotFound("metrics are switched off")
         content_type, body = self._metrics()
         return Response(200, body, content_type)
+
+    def explain(self, request: Request, at: Parameters) -> Response:
+        if self._explain is None:
+            raise NotFound("explanations are switched off")
+        version = self._version(at)
+        told = self._explain(version.model, version.number)
+        if told is None:
+            raise version.not_ready()
+        return _json(told | {"state": version.state, "reason": version.reason})
 
     # -- common -----------------------------------------------------------------------------------
 

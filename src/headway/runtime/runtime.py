@@ -109,7 +109,7 @@ class Runtime:
         try:
             await asyncio.wait_for(self._idle, grace_s)
         except TimeoutError:
-            log.warning("%d requests were still in flight after %g s", len(self._held), grace_s)
+            log.warning("%d requests were still in flight after %.1f s", len(self._held), grace_s)
             return False
         return True
 
@@ -124,6 +124,10 @@ class Runtime:
         for held in list(self._held.values()):
             self._effects.resolve(held, Outcome.DRAINING, "the server has stopped", 0, now)
         self._recorder.close()
+
+    def abandon(self) -> None:
+        """The process is about to end without `close`: takes away what would outlive it. Workers end by themselves."""
+        self._supervisor.abandon()
 
     @property
     def in_flight(self) -> int:

@@ -102,6 +102,11 @@ class Supervisor:
             shutil.rmtree(self._directory)
             self._directory = ""
 
+    def abandon(self) -> None:
+        """The process is about to end without `stop`: takes the socket away, which would outlive it."""
+        if self._directory:
+            shutil.rmtree(self._directory, ignore_errors=True)
+
     # -- for slots -----------------------------------------------------------------------------
 
     def new_worker(self, spec: VersionSpec, threads: int, slot: Slot) -> WorkerProcess:

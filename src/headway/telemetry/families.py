@@ -117,14 +117,26 @@ def queue_families(views: Views, now: Instant) -> Iterator[Metric]:
     )
     batches = GaugeMetricFamily("headway_batches_running", "Batches that workers have now.", labels=VERSION)
     sequences = GaugeMetricFamily("headway_sequences_running", "Sequences that workers have now.", labels=VERSION)
+    error = GaugeMetricFamily(
+        "headway_cost_error",
+        "How far predictions of a batch's run time are off: running mean of |ln(actual / median)|; 0.1 = 10 %.",
+        labels=VERSION,
+    )
+    coverage = GaugeMetricFamily(
+        "headway_cost_coverage",
+        "Running share of batches that took no longer than the upper prediction, which aims at 0.95.",
+        labels=VERSION,
+    )
     for view in views():
         labels = (view.version.model, str(view.version.version))
+        error.add_metric(labels, view.cost_error)
+        coverage.add_metric(labels, view.cost_coverage)
         requests.add_metric(labels, view.waiting_requests)
         rows.add_metric(labels, view.waiting_rows)
         oldest.add_metric(labels, max(0, now - view.oldest) / SECOND)
         batches.add_metric(labels, view.running_batches)
         sequences.add_metric(labels, view.running_sequences)
-    yield from (requests, rows, oldest, batches, sequences)
+    yield from (requests, rows, oldest, batches, sequences, error, coverage)
 
 
 def lag_families(lags: Histogram) -> Iterator[Metric]:

@@ -33,6 +33,22 @@ class Histogram:
         self.counts = [have + more for have, more in zip(self.counts, counts, strict=True)]
         self.total += total
 
+    @property
+    def count(self) -> int:
+        return sum(self.counts)
+
+    def quantile(self, q: float) -> float:
+        """Below it lies a share q of the values, taken to be spread evenly within their bucket; 0 where there are
+        none, the last bound for what is beyond it."""
+        wanted = q * self.count
+        low = 0
+        for bound, count in zip(self.bounds, self.counts, strict=False):
+            if count and wanted <= count:
+                return low + (bound - low) * wanted / count
+            wanted -= count
+            low = bound
+        return low if self.count else 0
+
     def cumulative(self, unit: int = 1) -> Iterator[tuple[str, float]]:
         """(upper end, values up to it) as the exposition format wants them; bounds are divided by `unit`."""
         so_far = 0

@@ -1,0 +1,152 @@
+"""The page of `headway explain`: the server's JSON as lines for people."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+Told = dict[str, Any]
+
+PHASES = ("total", "queue", "hand_over", "execute", "outside")
+MEANINGS = {
+    "total": "from the last byte read to the last byte written",
+    "queue": "waiting",
+    "hand_over": "padding and stacking",
+    "execute": "the model",
+    "outside": "gateway, scheduler and channel",
+}
+
+
+def page(told: Told) -> Iterator[str]:
+    default = ", answers where no version is named" if told["default"] else ""
+    reason = f": {told['reason']}" if told["reason"] else ""
+    yield f"{told['model']}/{told['version']} is {told['state']}{reason}{default}"
+    for heading, lines in (
+        ("in force", in_force(told["values"])),
+        ("run time of a batch, as predicted", cost(told["cost"])),
+        ("now", now(told)),
+        ("completed requests, as measured", phases(told["phases"])),
+        ("what the SLO leaves for waiting", budget(told["slo"])),
+    ):
+        body = list(lines)
+        if body:
+            yield from ("", f"{heading}:", *(f"  {line}".rstrip() for line in body))
+
+
+def in_force(values: Sequence[Told]) -> Iterator[str]:
+    rows = [(v["name"], f"{shown(v['value'])} {v['unit']}".strip(), v["origin"], v["note"]) for v in values]
+    yield from columns(("", "", "decided by", ""), rows)
+
+
+def cost(told: Told | None) -> Iterator[str]:
+    if told is None:
+        return
+    if not told["measured"]:
+        yield "nothing is measured yet"
+        return
+    yield f"fitted to {told['measured']} batches and warm-up runs of {told['sizes_seen']} sizes; median ="
+    yield from columns(("", ""), [("+ " + duration(term["ns"]), "for " + term["of"]) for term in told["terms"]])
+    yield (
+        f"lower and upper are {told['lower_ratio']:.2f} and {told['upper_ratio']:.2f} of it; typical error "
+        f"{100 * told['error']:.0f} %, {100 * told['coverage']:.0f} % of the batches were within upper (aim 95 %)"
+    )
+    yield ""
+    rows = [
+        (
+            str(p["rows"]),
+            str(p["length"]),
+            *(figure(p[name]) for name in ("lower_ms", "median_ms", "upper_ms", "per_row_ms")),
+            f"{p['speedup']:.2f}",
+            "" if p["allowed"] else "over the cap in time",
+        )
+        for p in told["predictions"]
+    ]
+    yield from columns(("rows", "length", "lower ms", "median ms", "upper ms", "ms per row", "speed-up", ""), rows)
+    yield "speed-up: against its rows one by one; where it is 1, batching gains nothing"
+
+
+def now(told: Told) -> Iterator[str]:
+    rates, waiting = told["rates"], told["waiting"]
+    arrived = "" if rates["arrived_per_s"] is None else f"{rates['arrived_per_s']:.1f} parts/s arrive, "
+    yield f"{arrived}{rates['completed_per_s']:.1f} parts/s are completed"
+    if waiting["requests"]:
+        yield (
+            f"{waiting['requests']} requests wait ({waiting['parts']} parts, {waiting['rows']} rows), the oldest for "
+            f"{waiting['oldest_ms']:.0f} ms; at this rate they are done in {waiting['clears_in_ms']:.0f} ms"
+        )
+    else:
+        yield "nothing waits"
+    yield f"{waiting['running_batches']} batches and {waiting['running_sequences']} sequences run"
+    workers = [f"{worker['worker']} {worker['state']}" for worker in told["workers"]]
+    yield "workers: " + (", ".join(workers) or "none")
+
+
+def phases(told: Told) -> Iterator[str]:
+    if not told["requests"]:
+        return
+    rows = [
+        (name, *(figure(told[name][q]) for q in ("mean_ms", "p50_ms", "p99_ms")), MEANINGS[name])
+        for name in PHASES
+        if name in told
+    ]
+    yield f"{told['requests']} of them; quantiles are read from coarse histograms"
+    yield from columns(("", "mean ms", "p50 ms", "p99 ms", ""), rows)
+
+
+def budget(told: Told | None) -> Iterator[str]:
+    if told is None:
+        return
+    outside = told["outside"]
+    yield f"{told['slo_ms']:g} ms - run time (median, upper) - gateway, scheduler and channel (p50, p99) = left"
+    if not outside["requests"]:
+        yield "no request was completed yet: the part of gateway, scheduler and channel is taken as 0"
+    if not told["batches"]:
+        yield "run times are not known yet"
+    rows = [
+        (
+            str(batch["rows"]),
+            str(batch["length"]),
+            *(
+                f"{told['slo_ms']:g} - {figure(batch[f'run_{how}_ms'])} - {figure(outside[f'{how}_ms'])} = "
+                f"{figure(batch[f'left_{how}_ms'])}"
+                for how in ("usual", "rare")
+            ),
+            "" if batch["left_rare_ms"] > 0 else "does not fit",
+        )
+        for batch in told["batches"]
+    ]
+    if rows:
+        yield from columns(("rows", "length", "usually", "at worst", ""), rows)
+
+
+def columns(heading: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
+    """Aligned; figures to the right. A heading without a word is left out."""
+    table = [heading, *rows] if any(heading) else list(rows)
+    widths = [max(len(row[i]) for row in table) for i in range(len(heading))]
+    right = [bool(rows) and all(is_figure(row[i]) for row in rows) for i in range(len(heading))]
+    for row in table:
+        cells = [c.rjust(w) if r else c.ljust(w) for c, w, r in zip(row, widths, right, strict=True)]
+        yield "  ".join(cells).rstrip()
+
+
+def is_figure(text: str) -> bool:
+    return text[:1].isdigit() or text[:1] == "-"
+
+
+def figure(value: float) -> str:
+    """Three digits, or all of those before the point."""
+    return f"{value:.0f}" if abs(value) >= 100 else f"{value:.3g}"
+
+
+def shown(value: object) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def duration(nanoseconds: float) -> str:
+    """In the unit in which it has one to three digits before the point."""
+    for unit, size in (("s", 1e9), ("ms", 1e6), ("µs", 1e3)):
+        if nanoseconds >= size:
+            return f"{nanoseconds / size:.3g} {unit}"
+    return f"{nanoseconds:.3g} ns"

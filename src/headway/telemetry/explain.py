@@ -1,0 +1,91 @@
+"""One version explained: what is in force and who decided it, what was learned, what waits. All of it JSON values."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from headway.config.settings import Settings
+from headway.core.ids import VersionId
+from headway.core.policy import Style
+from headway.core.units import NEVER, Instant
+from headway.core.views import VersionDetail
+from headway.registry.placement import available_cores, share_threads
+from headway.registry.spec import VersionSpec, default_versions
+from headway.telemetry import learned
+from headway.telemetry.counters import Counters
+from headway.telemetry.histogram import Histogram
+from headway.telemetry.in_force import Deciders, values
+
+
+class Explainer:
+    """deciders: by model.  details: of a version from the core at an instant, None where the core does not know it."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        specs: Sequence[VersionSpec],
+        deciders: Mapping[str, Deciders],
+        counters: Counters,
+        details: Callable[[VersionId, Instant], VersionDetail | None],
+        clock: Callable[[], Instant],
+    ) -> None:
+        threads = share_threads(specs, available_cores(settings.server.threads))
+        self._settings = settings
+        self._specs = {VersionId(spec.model, spec.version): (spec, n) for spec, n in zip(specs, threads, strict=True)}
+        self._defaults = default_versions(specs)
+        self._deciders = deciders
+        self._counters = counters
+        self._details = details
+        self._clock = clock
+
+    def __call__(self, model: str, version: int) -> dict[str, Any] | None:
+        """None while the core does not know the version. Raises KeyError for one that is not configured."""
+        id = VersionId(model, version)
+        spec, threads = self._specs[id]
+        now = self._clock()
+        detail = self._details(id, now)
+        counts = self._counters.versions.get(id)
+        if detail is None or counts is None:
+            return None
+        in_force = values(spec, threads, detail.policy, self._settings, self._deciders[model])
+        batched = detail.policy.style is Style.BATCH
+        return {
+            "model": model,
+            "version": version,
+            "default": self._defaults[model] == version,
+            "style": detail.policy.style.value,
+            "values": [msgspec.to_builtins(value) for value in in_force],
+            "cost": learned.cost(detail.cost, detail.policy) if batched else None,
+            "slo": self._budget(spec, detail, counts.phases.outside()) if batched else None,
+            "rates": {
+                "arrived_per_s": _rounded(detail.arrived_per_second),
+                "completed_per_s": _rounded(detail.completed_per_second),
+            },
+            "workers": [{"worker": worker, "state": state.value} for worker, state in detail.view.workers.items()],
+            "waiting": _waiting(detail, now),
+            "phases": learned.phases(counts.phases),
+        }
+
+    def _budget(self, spec: VersionSpec, detail: VersionDetail, outside: Histogram) -> dict[str, Any] | None:
+        slo = spec.settings.slo_ms
+        return learned.budget(slo, detail.cost, detail.policy, outside) if slo else None
+
+
+def _waiting(detail: VersionDetail, now: Instant) -> dict[str, Any]:
+    view = detail.view
+    return {
+        "requests": view.waiting_requests,
+        "parts": view.waiting_parts,
+        "rows": view.waiting_rows,
+        "oldest_ms": 0.0 if view.oldest == NEVER else learned.ms(max(0, now - view.oldest)),
+        "clears_in_ms": learned.ms(view.clears_in) if view.waiting_parts else 0.0,
+        "running_batches": view.running_batches,
+        "running_sequences": view.running_sequences,
+    }
+
+
+def _rounded(rate: float | None) -> float | None:
+    return None if rate is None else round(rate, 3)

@@ -1,0 +1,101 @@
+"""The values in force for one version, and who decided each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import msgspec
+
+from headway.config.explain import Source, narrow, origin
+from headway.config.settings import Settings
+from headway.core.policy import AUTOMATIC_BATCH_TIME, BatchPolicy, Style
+from headway.core.units import MILLISECOND
+from headway.registry.spec import VersionSpec
+
+BY_MODEL, AUTOMATIC, BUILT_IN, BY_FILE = "the model", "automatic", "built in", "the file found"
+
+
+class InForce(msgspec.Struct, frozen=True):
+    """One value.  origin: "default", the file or command line that says it, or one of the words above.
+    unit: "" for what has none.  note: what the value means where that is not plain."""
+
+    name: str
+    value: Any
+    unit: str
+    origin: str
+    note: str = ""
+
+
+class Deciders(msgspec.Struct, frozen=True):
+    """Who says what of the model's settings and of the server's, each the strongest first."""
+
+    model: Sequence[Source]
+    server: Sequence[Source]
+
+
+def values(spec: VersionSpec, threads: int, policy: BatchPolicy, settings: Settings, by: Deciders) -> Iterator[InForce]:
+    """policy: the core's own, so that what is shown is what is done.  threads: of each worker."""
+    if policy.style is Style.BATCH:
+        yield from caps(spec, policy, narrow("batching", by.model))
+    yield from bounds(spec, policy, narrow("batching", by.model))
+    yield InForce(
+        "slo_ms", spec.settings.slo_ms, "ms", origin("slo_ms", by.model), "" if spec.settings.slo_ms else "none"
+    )
+    yield from server_wide(settings, by.server)
+    yield from workers(spec, threads, policy, by.model)
+
+
+def caps(spec: VersionSpec, policy: BatchPolicy, batching: Sequence[Source]) -> Iterator[InForce]:
+    """What ends a batch, and what it may wait for."""
+    lowered = policy.max_batch_size < spec.settings.batching.max_batch_size
+    yield InForce(
+        "max_batch_size", policy.max_batch_size, "rows", BY_MODEL if lowered else origin("max_batch_size", batching)
+    )
+    tokens = policy.max_batch_tokens
+    yield InForce(
+        "max_batch_tokens", tokens, "padded tokens", origin("max_batch_tokens", batching), "" if tokens else "no cap"
+    )
+    yield batch_time(policy, batching)
+    meaning = "a part batch waits so long even beside an idle worker" if policy.hold else "the longest wait for company"
+    delay = policy.max_queue_delay / MILLISECOND
+    yield InForce("max_queue_delay_ms", delay, "ms", origin("max_queue_delay_ms", batching), meaning)
+    yield InForce("hold", policy.hold, "", origin("hold", batching))
+    margin = policy.deadline_margin / MILLISECOND
+    yield InForce("deadline_margin_ms", margin, "ms", BUILT_IN, "taken off every latest safe start")
+
+
+def batch_time(policy: BatchPolicy, batching: Sequence[Source]) -> InForce:
+    said = origin("max_batch_ms", batching)
+    if policy.max_batch_time:
+        return InForce("max_batch_ms", policy.max_batch_time / MILLISECOND, "ms", said, "predicted run time")
+    if policy.hold:
+        return InForce("max_batch_ms", 0, "ms", said, "no cap, since batches are held")
+    note = "predicted run time; or twice its first row alone, if that is more"
+    return InForce("max_batch_ms", AUTOMATIC_BATCH_TIME / MILLISECOND, "ms", AUTOMATIC, note)
+
+
+def bounds(spec: VersionSpec, policy: BatchPolicy, batching: Sequence[Source]) -> Iterator[InForce]:
+    requests, rows = policy.max_queued_requests, policy.max_queued_rows
+    yield InForce("max_queued_requests", requests, "requests", origin("max_queued_requests", batching))
+    yield InForce("max_queued_rows", rows, "rows", origin("max_queued_rows", batching))
+
+
+def server_wide(settings: Settings, server: Sequence[Source]) -> Iterator[InForce]:
+    said = origin("max_queued_mb", narrow("limits", server))
+    yield InForce("limits.max_queued_mb", settings.limits.max_queued_mb, "MiB", said, "of all versions together")
+    said = origin("request_timeout_s", narrow("server", server))
+    yield InForce(
+        "server.request_timeout_s", settings.server.request_timeout_s, "s", said, "deadline of who names none"
+    )
+
+
+def workers(spec: VersionSpec, threads: int, policy: BatchPolicy, model: Sequence[Source]) -> Iterator[InForce]:
+    settings = spec.settings
+    yield InForce("executor", spec.executor, "", origin("executor", model) if settings.executor else BY_FILE)
+    yield InForce("device", settings.device, "", origin("device", model))
+    yield InForce("instances", settings.instances, "", origin("instances", model))
+    shared = "" if settings.threads else "its share of the cores"
+    yield InForce("threads", threads, "per worker", origin("threads", model) if settings.threads else AUTOMATIC, shared)
+    if policy.style is Style.SEQUENCE:
+        yield InForce("max_sequences", settings.max_sequences, "per worker", origin("max_sequences", model))

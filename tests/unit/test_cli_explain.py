@@ -1,0 +1,60 @@
+"""The page of `headway explain`."""
+
+from __future__ import annotations
+
+import pytest
+from click import ClickException
+
+from headway.cli.explain import answer
+from headway.cli.explain_page import columns, duration, figure, page
+from headway.config.settings import ModelSettings
+from tests.unit.test_telemetry_explain import explained
+
+
+def text(settings: ModelSettings | None = None, **how: bool) -> str:
+    return "\n".join(page(explained(settings=settings, **how) | {"state": "ready", "reason": ""}))  # type: ignore[arg-type]
+
+
+def test_the_page_tells_values_run_times_and_the_budget() -> None:
+    shown = text(ModelSettings(slo_ms=50))
+    assert shown.startswith("m/1 is ready, answers where no version is named")
+    for line in ("max_batch_size", "for each padded token", "speed-up", "workers: 3 ready", "left for waiting"):
+        assert line in shown.replace("leaves", "left"), line
+    assert "over the cap in time" in shown
+    assert all(line == line.rstrip() for line in shown.splitlines())
+
+
+def test_a_streaming_models_page_has_no_batches() -> None:
+    shown = text(streaming=True)
+    assert "max_sequences" in shown
+    assert "run time of a batch" not in shown
+
+
+def test_a_version_that_is_not_ready_says_why() -> None:
+    told = explained() | {"state": "unavailable", "reason": "signal SIGKILL"}
+    assert next(page(told)).startswith("m/1 is unavailable: signal SIGKILL")
+
+
+def test_columns_are_as_wide_as_they_must_be_and_figures_stand_to_the_right() -> None:
+    assert list(columns(("n", "what"), [("1", "a"), ("100", "bc")])) == ["  n  what", "  1  a", "100  bc"]
+
+
+@pytest.mark.parametrize(
+    ("nanoseconds", "said"), [(0.4, "0.4 ns"), (172_000, "172 µs"), (5.7e6, "5.7 ms"), (2e9, "2 s")]
+)
+def test_a_duration_comes_in_its_natural_unit(nanoseconds: float, said: str) -> None:
+    assert duration(nanoseconds) == said
+
+
+def test_figures_have_no_exponents() -> None:
+    assert [figure(value) for value in (0.123456, 12.345, 1234.5, -8953.2)] == ["0.123", "12.3", "1234", "-8953"]
+
+
+def test_an_error_of_the_server_is_told_in_its_own_words() -> None:
+    with pytest.raises(ClickException, match="h:1 answered 403: this route answers to this host only"):
+        answer("h:1", 403, b'{"error": "this route answers to this host only", "code": "forbidden"}')
+
+
+def test_an_answer_that_is_not_ours_is_told_too() -> None:
+    with pytest.raises(ClickException, match="not a JSON object"):
+        answer("h:1", 200, b"<html>")

@@ -1,0 +1,170 @@
+"""What is said of a version: values with who decided them, predictions, rates, the SLO in parts."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headway.config.explain import Source
+from headway.config.settings import Batching, Limits, ModelSettings, Settings
+from headway.core.events import ServerConfigured, VersionConfigured, WorkerReady, WorkerStarting
+from headway.core.ids import Capacity, Measurement, VersionId
+from headway.core.policy import ServerPolicy
+from headway.core.scheduler import Scheduler
+from headway.core.units import ms
+from headway.core.views import SizeSeen, detail
+from headway.registry.spec import VersionSpec
+from headway.runtime.policies import batch_policy
+from headway.telemetry.counters import Counters
+from headway.telemetry.explain import Explainer
+from headway.telemetry.histogram import Histogram
+from headway.telemetry.in_force import Deciders
+from headway.telemetry.learned import lengths
+
+V = VersionId("m", 1)
+GRID = tuple(
+    Measurement(rows, length, ms(1) + ms(0.1) * rows * length) for rows in (1, 2, 8, 32) for length in (8, 64, 256)
+)
+
+
+def explained(
+    written: dict[str, Any] | None = None,
+    settings: ModelSettings | None = None,
+    *,
+    model_max: int = 0,
+    streaming: bool = False,
+    grid: tuple[Measurement, ...] = GRID,
+) -> dict[str, Any]:
+    """written: what model.toml says, of what `settings` are the reading."""
+    settings = settings or ModelSettings()
+    counters, core = Counters(), Scheduler()
+    events = [
+        ServerConfigured(ServerPolicy()),
+        VersionConfigured(V, batch_policy(settings, streaming, model_max)),
+        WorkerStarting(3, V),
+        WorkerReady(3, Capacity(1), grid),
+    ]
+    counters.handled(0, events, core.handle(events, 0))
+    for overhead in (ms(4), ms(4), ms(4)):
+        counters.versions[V].phases.add((overhead, ms(1), 0, ms(2), 0, 0))
+    deciders = Deciders(
+        [Source("headway.toml", {}), Source("model.toml", written or {})],
+        [Source("headway.toml", {"limits": {"max_queued_mb": 7}})],
+    )
+    explain = Explainer(
+        Settings(limits=Limits(max_queued_mb=7)),
+        [VersionSpec("m", 1, "/nowhere", "onnx", settings)],
+        {"m": deciders},
+        counters,
+        lambda version, now: detail(core, version, now),
+        lambda: 0,
+    )
+    told = explain("m", 1)
+    assert told is not None
+    assert json.loads(json.dumps(told)) == told, "plain JSON values"
+    return told
+
+
+def value(told: dict[str, Any], name: str) -> tuple[Any, str]:
+    (found,) = [entry for entry in told["values"] if entry["name"] == name]
+    return found["value"], found["origin"]
+
+
+def test_a_value_comes_from_the_file_that_says_it_or_is_a_default() -> None:
+    told = explained({"batching": {"max_batch_size": 8}}, ModelSettings(batching=Batching(max_batch_size=8)))
+    assert value(told, "max_batch_size") == (8, "model.toml")
+    assert value(told, "max_queue_delay_ms") == (5, "default")
+    assert value(told, "limits.max_queued_mb") == (7, "headway.toml")
+
+
+def test_a_cap_that_the_model_itself_lowers_is_said_to_be_the_models() -> None:
+    assert value(explained(model_max=4), "max_batch_size") == (4, "the model")
+
+
+def test_the_automatic_cap_in_time_is_told_as_the_number_that_it_is() -> None:
+    assert value(explained(), "max_batch_ms") == (250, "automatic")
+    held = ModelSettings(batching=Batching(hold=True))
+    assert value(explained({"batching": {"hold": True}}, held), "max_batch_ms") == (0, "default")
+    fixed = ModelSettings(batching=Batching(max_batch_ms=40))
+    assert value(explained({"batching": {"max_batch_ms": 40}}, fixed), "max_batch_ms") == (40, "model.toml")
+
+
+def test_threads_that_nobody_names_are_dealt_out_and_the_executor_follows_the_file() -> None:
+    told = explained()
+    assert value(told, "threads")[1] == "automatic"
+    assert value(told, "executor") == ("onnx", "the file found")
+
+
+def test_predictions_keep_within_the_caps_and_say_whether_batching_pays() -> None:
+    told = explained(settings=ModelSettings(batching=Batching(max_batch_size=12, max_batch_tokens=640)))
+    predicted = {(p["rows"], p["length"]): p for p in told["cost"]["predictions"]}
+    assert [rows for rows, length in predicted if length == 8] == [1, 2, 4, 8, 12]
+    assert [rows for rows, length in predicted if length == 256] == [1, 2]
+    assert predicted[8, 8]["speedup"] > 1.5, "the fixed part is shared"
+    assert abs(predicted[1, 8]["per_row_ms"] - 1.8) < 0.2
+    assert all(p["lower_ms"] <= p["median_ms"] <= p["upper_ms"] for p in told["cost"]["predictions"])
+
+
+def test_sizes_beyond_the_cap_in_time_are_marked() -> None:
+    told = explained(settings=ModelSettings(batching=Batching(max_batch_ms=100)))
+    allowed = {(p["rows"], p["length"]): p["allowed"] for p in told["cost"]["predictions"]}
+    assert allowed[1, 256]
+    assert not allowed[8, 256]
+
+
+def test_what_was_never_measured_has_no_predictions() -> None:
+    told = explained(grid=(), settings=ModelSettings(slo_ms=50))
+    assert (told["cost"]["measured"], told["cost"]["predictions"], told["slo"]["batches"]) == (0, [], [])
+
+
+def test_the_slo_is_split_into_run_time_the_servers_own_part_and_what_is_left_for_waiting() -> None:
+    slo = explained(settings=ModelSettings(slo_ms=50))["slo"]
+    assert slo["outside"]["requests"] == 3
+    assert 2 <= slo["outside"]["usual_ms"] <= slo["outside"]["rare_ms"] <= 5
+    (alone,) = [b for b in slo["batches"] if (b["rows"], b["length"]) == (1, 8)]
+    assert alone["left_usual_ms"] == pytest.approx(50 - alone["run_usual_ms"] - slo["outside"]["usual_ms"], abs=1e-3)
+    assert alone["left_rare_ms"] == pytest.approx(50 - alone["run_rare_ms"] - slo["outside"]["rare_ms"], abs=1e-3)
+    assert max(b["run_rare_ms"] for b in slo["batches"]) <= 250, "sizes that the caps allow"
+
+
+def test_without_an_slo_there_is_no_budget() -> None:
+    assert explained()["slo"] is None
+
+
+def test_a_streaming_model_has_sequences_instead_of_batches() -> None:
+    told = explained(streaming=True, settings=ModelSettings(slo_ms=50))
+    assert (told["cost"], told["slo"]) == (None, None)
+    assert value(told, "max_sequences") == (8, "default")
+    assert "max_batch_size" not in [entry["name"] for entry in told["values"]]
+
+
+def test_workers_and_what_waits_are_told() -> None:
+    told = explained()
+    assert told["workers"] == [{"worker": 3, "state": "ready"}]
+    assert (told["waiting"]["requests"], told["waiting"]["oldest_ms"]) == (0, 0)
+
+
+def test_the_lengths_shown_are_the_shortest_the_middle_of_all_rows_and_the_longest() -> None:
+    assert lengths([]) == [8, 32, 128]
+    assert lengths([SizeSeen(1, 1, 5, ms(1))]) == [1]
+    seen = [SizeSeen(1, 4, 3, 0), SizeSeen(8, 40.4, 10, 0), SizeSeen(1, 90, 3, 0), SizeSeen(2, 256, 1, 0)]
+    assert lengths(seen) == [4, 40, 256]
+
+
+def test_a_quantile_lies_in_the_bucket_of_its_value() -> None:
+    histogram = Histogram((10, 20, 50))
+    assert histogram.quantile(0.5) == 0
+    for value_ in (3, 12, 14, 16, 45, 1000):
+        histogram.add(value_)
+    assert 10 < histogram.quantile(0.5) <= 20
+    assert 20 < histogram.quantile(0.8) <= 50
+    assert histogram.quantile(0.99) == 50
+
+
+def test_a_version_that_the_core_does_not_know_yet_is_not_explained(tmp_path: Path) -> None:
+    spec = VersionSpec("m", 1, str(tmp_path), "onnx", ModelSettings())
+    explain = Explainer(Settings(), [spec], {"m": Deciders([], [])}, Counters(), lambda version, now: None, lambda: 0)
+    assert explain("m", 1) is None
