@@ -376,7 +376,7 @@ def test_binary_data_may_be_declined() -> None:
         (Outcome.DEADLINE_EXCEEDED, 504, False, "false", None),
         (Outcome.MODEL_ERROR, 500, False, "false", None),
         (Outcome.INVALID_INPUT, 400, False, None, None),
-        (Outcome.TOO_LARGE, 400, False, None, None),
+        (Outcome.TOO_LARGE, 413, False, None, None),
         (Outcome.UNKNOWN_VERSION, 404, False, None, None),
     ],
 )

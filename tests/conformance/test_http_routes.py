@@ -95,7 +95,21 @@ def test_a_model_that_is_still_loading_is_503_with_retry_after(method: str, path
     assert "loading" in answer.json["error"]
 
 
-@pytest.mark.parametrize("state", ["loading", "unavailable", "draining", "failed"])
+def test_a_version_that_was_given_up_is_not_worth_another_try_and_says_why() -> None:
+    async def scenario() -> None:
+        async with world() as w:
+            w.gateway.deliver(VersionStatus("add", 1, "failed", None, "load failed: no such weights", 0))
+            for method, path, body in NOT_READY[:4]:
+                answer = await w.ask(method, path, body)
+                assert (answer.status, answer.json["code"], answer.json["retryable"]) == (503, "model_failed", False)
+                assert "retry-after" not in answer.headers and "retry_after_ms" not in answer.json
+                assert answer.headers["x-should-retry"] == "false"
+                assert "no such weights" in answer.json["error"]
+
+    run(scenario())
+
+
+@pytest.mark.parametrize("state", ["loading", "unavailable", "draining"])
 def test_a_version_in_any_state_but_ready_takes_no_requests_and_says_why(state: str) -> None:
     async def scenario() -> None:
         async with world() as w:

@@ -36,8 +36,10 @@ async def test_the_server_is_alive_while_all_of_its_models_are_down(tmp_path: Pa
         for model in (await ask(server.address, "/ready")).json["models"]:
             assert "no such weights" in model["reason"]
         reply = await ask(server.address, "/v2/models/first/infer", infer_body([("x", "FP32", [1], [1])]))
-        assert reply.status == 503
+        assert (reply.status, reply.json["code"], reply.json["retryable"]) == (503, "model_failed", False)
+        assert reply.headers["x-should-retry"] == "false" and "retry-after" not in reply.headers
         assert "no such weights" in reply.json["error"]
+        assert not [line for line in server.printed if "SIGKILL" in line], "how we end it is not why it failed"
 
 
 @in_a_loop

@@ -43,6 +43,8 @@ class FakeTransport:
     def can_write_eof(self) -> bool:
         return True
 
+    def get_extra_info(self, name: str) -> None: ...
+
     def set_write_buffer_limits(self, high: int) -> None: ...
 
     def pause_reading(self) -> None: ...
@@ -68,6 +70,7 @@ def exchange(*pieces: bytes) -> FakeTransport:
         if not transport.closed:
             connection.data_received(piece)
     connection.connection_lost(None)
+    assert GATEWAY._http.bodies.held == 0, "room for a body was not given back"
     return transport
 
 

@@ -18,7 +18,7 @@ def test_every_outcome_has_a_face(outcome: Outcome) -> None:
     face = FACES[outcome]
     assert (face.status == 200) == (outcome is Outcome.COMPLETED)
     if outcome.kind is Kind.REFUSED:
-        assert face.status in (400, 404, 429, 503)
+        assert face.status in (404, 413, 429, 503)
     if face.retryable:
         assert face.status in (429, 503)
 

@@ -113,6 +113,7 @@ class Calls:
                 body=body,
             )
         )
+        request.let_go()  # the runtime has counted its payload
         return call.pending
 
     def chunk(self, message: StreamChunk) -> None:

@@ -9,7 +9,7 @@ import msgspec
 from headway.config.settings import ModelSettings
 from headway.core.ids import BatchKey
 from headway.core.units import SECOND
-from headway.gateway.errors import NotReady, UnknownModel
+from headway.gateway.errors import GivenUp, NotReady, UnknownModel
 from headway.wire.messages import InputMeta, ModelMeta, VersionStatus
 
 RETRY_AFTER = SECOND
@@ -77,8 +77,11 @@ class Version:
 
     def not_ready(self) -> NotReady:
         reason = f": {self.reason}" if self.reason else ""
+        name = f"model {self.model!r} version {self.number}"
+        if self.state == "failed":
+            return GivenUp(f"{name} has failed and is not tried again{reason}", param="model")
         return NotReady(
-            f"model {self.model!r} version {self.number} is {self.state}{reason}",
+            f"{name} is {self.state}{reason}",
             param="model",
             retry_after=self.retry_after or RETRY_AFTER,
         )

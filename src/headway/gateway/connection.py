@@ -35,7 +35,7 @@ class Connection(asyncio.Protocol):
     def __init__(self, server: HttpServer) -> None:
         self._server = server
         self._transport: asyncio.Transport = cast(asyncio.Transport, None)
-        self._reader = Reader(server.limits, self._received)
+        self._reader = Reader(server.limits, self._received, server.bodies)
         self._queue: deque[Request] = deque()
         """Handed to the handler (or refused) and not wholly written, oldest first."""
         self._backlog: deque[Request] = deque()
@@ -68,7 +68,7 @@ class Connection(asyncio.Protocol):
         for request in self._queue:
             request.disconnected()
         self._queue.clear()
-        self._backlog.clear()
+        self._forget_unread()
         self._server.closed(self)
 
     def eof_received(self) -> bool:
@@ -102,6 +102,7 @@ class Connection(asyncio.Protocol):
         try:
             self._reader.feed(data)
         except Refused as refused:
+            self._reader.abandon()
             if not self._last_request_closes():  # what follows a "Connection: close" is nobody's
                 self._refuse(refused.error)
 
@@ -111,6 +112,7 @@ class Connection(asyncio.Protocol):
 
     def _received(self, request: Request) -> None:
         if self._closing or self._refusing:
+            request.let_go()
             return
         if len(self._queue) >= MAX_PIPELINED or self._backlog:
             self._backlog.append(request)
@@ -128,6 +130,7 @@ class Connection(asyncio.Protocol):
             reply.attach(request)
         else:
             request.reply = reply
+            request.let_go()
         request.expect_reply(self._flush)
         self._flush()
 
@@ -136,13 +139,20 @@ class Connection(asyncio.Protocol):
         if self._refusing:
             return
         self._refusing = True
-        self._backlog.clear()
+        self._forget_unread()
         request = Request(self._reader.method, b"", {}, "1.1")
         request.id = self._server.request_id(request)
         request.lingers = True
         request.reply = self._server.on_error(error, request.id)
         self._queue.append(request)
         self._flush()
+
+    def _forget_unread(self) -> None:
+        """What was read beyond the requests in work, or is still being read: nobody will answer it."""
+        for request in self._backlog:
+            request.let_go()
+        self._backlog.clear()
+        self._reader.abandon()
 
     def _pace_reading(self) -> None:
         want = bool(self._backlog) or self._write_paused or len(self._queue) >= MAX_PIPELINED

@@ -141,6 +141,21 @@ class NotReady(ServerError):
     retryable = True
 
 
+class GivenUp(NotReady):
+    """It failed so often that it is not started again: only an operator can help."""
+
+    code = "model_failed"
+    retryable = False
+
+
+class TooManyBodies(ServerError):
+    """The edge's own share of being overloaded: bodies that are read and not yet the runtime's."""
+
+    code = "overloaded"
+    http_status = 503
+    retryable = True
+
+
 class TooManyConnections(ServerError):
     code = "too_many_connections"
     http_status = 503
@@ -176,7 +191,7 @@ FACES: dict[Outcome, Face] = {
     Outcome.DRAINING: Face(503, True, "the server is shutting down or the version is being withdrawn"),
     Outcome.NO_WORKER: Face(503, True, "no worker runs this model version at the moment"),
     Outcome.UNKNOWN_VERSION: Face(404, False, "no such model version"),
-    Outcome.TOO_LARGE: Face(400, False, "one part of the request exceeds what a batch of this model may hold"),
+    Outcome.TOO_LARGE: Face(413, False, "the request is larger than this server could ever hold or run"),
     Outcome.WORKER_LOST: Face(503, True, "the worker died while it held the request"),
     Outcome.MODEL_ERROR: Face(500, False, "the model failed"),
     Outcome.INVALID_INPUT: Face(400, False, "the model refused the input"),

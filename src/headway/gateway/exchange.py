@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol, TypeAlias
 
+from headway.gateway.budget import Reservation
+
 JSON = b"application/json"
 EVENT_STREAM = b"text/event-stream"
 STREAM_BUFFER = 1 << 20
@@ -36,6 +38,7 @@ class Request:
     peer: address of the other end of the connection, no port; "" = not known.
     on_disconnect: called once if the client goes away (or is given up) before the reply is written.
     on_written: called once when the last byte of the reply was handed to the socket.
+    reservation: of room for the body, until somebody else counts it (`let_go`); None where there is no body.
     """
 
     __slots__ = (
@@ -51,6 +54,7 @@ class Request:
         "peer",
         "received",
         "reply",
+        "reservation",
         "target",
         "version",
     )
@@ -67,6 +71,7 @@ class Request:
         self.keep_alive = False
         self.lingers = False
         self.reply: Response | Stream | None = None
+        self.reservation: Reservation | None = None
         self.on_disconnect: Callable[[], None] | None = None
         self.on_written: Callable[[], None] | None = None
         self._answered: Callable[[], None] | None = None
@@ -74,6 +79,13 @@ class Request:
     def expect_reply(self, answered: Callable[[], None]) -> None:
         """answered: called when the reply comes that is not there yet."""
         self._answered = answered
+
+    def let_go(self) -> None:
+        """The body is not needed any more, or is the runtime's from here on."""
+        if self.reservation is not None:
+            self.body = b""
+            self.reservation.release()
+            self.reservation = None
 
     def written(self) -> None:
         self._end(self.on_written)
@@ -84,6 +96,7 @@ class Request:
     def _end(self, tell: Callable[[], None] | None) -> None:
         """Lets go of who was to be told, so that no cycle is left for the garbage collector to find."""
         self.on_written = self.on_disconnect = self._answered = None
+        self.let_go()
         if tell is not None:
             tell()
 
@@ -92,6 +105,7 @@ class Request:
         if self.reply is not None:
             return
         self.reply = reply
+        self.let_go()
         if self._answered is not None:
             self._answered()
 

@@ -9,6 +9,7 @@ from email.utils import formatdate
 from secrets import token_hex
 
 from headway.config.settings import Limits
+from headway.gateway.budget import BodyBudget
 from headway.gateway.connection import Connection
 from headway.gateway.errors import HeadwayError, TooManyConnections
 from headway.gateway.exchange import Handler, Request, Response
@@ -37,6 +38,7 @@ class HttpServer:
         self.handler = handler
         self.on_error = on_error
         self.clock = clock
+        self.bodies = BodyBudget(int(limits.max_queued_mb * (1 << 20)))
         self.draining = False
         self.now = 0.0
         self.date = b""

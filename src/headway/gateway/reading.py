@@ -7,6 +7,7 @@ from collections.abc import Callable
 import httptools
 
 from headway.config.settings import Limits
+from headway.gateway.budget import BodyBudget, Reservation
 from headway.gateway.errors import (
     BodyTooLarge,
     ExpectationFailed,
@@ -15,6 +16,7 @@ from headway.gateway.errors import (
     HttpVersionUnsupported,
     MalformedHttp,
     NotImplementedHere,
+    TooManyBodies,
     UnsupportedEncoding,
     UriTooLong,
 )
@@ -24,6 +26,8 @@ MAX_TARGET = 8 * 1024
 """Bytes of path and query."""
 MAX_HEADERS = 128
 """Header lines of one request."""
+BUSY_RETRY = 1_000_000_000
+"""Nanoseconds after which one may try again where too many bodies are being read."""
 IDLE, HEADERS, BODY = 0, 1, 2
 
 
@@ -36,9 +40,12 @@ class Refused(Exception):
 
 
 class Reader:
-    """received: gets each whole request (without id and time). mark: changes with every change of state."""
+    """received: gets each whole request (without id and time), and with it the reservation for its body.
 
-    def __init__(self, limits: Limits, received: Callable[[Request], None]) -> None:
+    mark: changes with every change of state. budget: of all connections together.
+    """
+
+    def __init__(self, limits: Limits, received: Callable[[Request], None], budget: BodyBudget) -> None:
         self.method = b""
         self.mark = 0
         self.wants_continue = False
@@ -49,15 +56,26 @@ class Reader:
         self._parser = httptools.HttpRequestParser(self)
         self._unparsed = 0
         self._offered_upgrade = False
+        self._body: list[bytes] = []
+        self._budget = budget
+        self._reservation: Reservation | None = None
         self._begin()
 
+    def abandon(self) -> None:
+        """What was being read is of no use any more."""
+        self.wants_continue = False
+        self._body = []
+        if self._reservation is not None:
+            self._reservation.release()
+            self._reservation = None
+
     def _begin(self) -> None:
+        self.abandon()
         self.method = b""
         self._target = b""
         self._headers: dict[bytes, bytes] = {}
         self._header_bytes = 0
         self._header_count = 0
-        self._body: list[bytes] = []
         self._body_bytes = 0
 
     @property
@@ -163,6 +181,17 @@ class Reader:
             if expectation.lower() != b"100-continue":
                 raise Refused(ExpectationFailed(f"expected 'Expect: 100-continue', got {expectation!r}"))
             self.wants_continue = version == "1.1"
+        if self._has_body():
+            self._reservation = Reservation(self._budget)
+            self._reserve(int(length or 0))
+
+    def _reserve(self, count: int) -> None:
+        """Before the bytes are kept, and before they are asked for where the client says how many there will be."""
+        if self._reservation is not None and not self._reservation.grow(count):
+            bound = self._budget.bound
+            raise Refused(
+                TooManyBodies(f"bodies of {bound} bytes may be read at a time, all together", retry_after=BUSY_RETRY)
+            )
 
     def _check_codings(self, version: str) -> None:
         transfer = self._headers.get(b"transfer-encoding")
@@ -182,6 +211,8 @@ class Reader:
         self._body_bytes += len(data)
         if self._body_bytes > self._max_body:
             raise Refused(BodyTooLarge(f"the body has more than {self._max_body} bytes"))
+        if b"content-length" not in self._headers:
+            self._reserve(len(data))
         self._body.append(data)
 
     def on_message_complete(self) -> None:
@@ -194,6 +225,7 @@ class Reader:
         self.wants_continue = False
         request = Request(self.method, self._target, self._headers, self._parser.get_http_version())
         request.body = self._body[0] if len(self._body) == 1 else b"".join(self._body)
+        request.reservation, self._reservation = self._reservation, None
         request.keep_alive = self._parser.should_keep_alive() and self.method != b"CONNECT"
         self._body = []
         self._received(request)

@@ -162,18 +162,19 @@ class Runtime:
         if request in self._held:
             raise ValueError(f"request id {request} is in use")
         held = self._held[request] = Held(submit, self._clock())
-        self._memory.add(submit.bytes)
         if self._closed:
             self._refuse_soon(held, Outcome.DRAINING, "the server has stopped")
-            return
-        problem = unsendable(submit) if submit.parameters or submit.body else ""
-        if problem:
+        elif (submit.parameters or submit.body) and (problem := unsendable(submit)):
             # Told here and not at the dispatch, where it would take the rest of its batch with it.
             self._refuse_soon(held, Outcome.INVALID_INPUT, problem)
-            return
+        else:
+            self._arrive(submit)
+        self._memory.add(submit.bytes)  # after its arrival: the pressure that it makes is for those that come later
+
+    def _arrive(self, submit: Submit) -> None:
         self._mailbox.post(
             RequestArrived(
-                request,
+                submit.request,
                 submit.tenant,
                 submit.key,
                 tuple(submit.parts),

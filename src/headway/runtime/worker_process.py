@@ -75,6 +75,8 @@ class WorkerProcess:
         self._clock = clock
         self._spawned_at: Instant = 0
         self._process: asyncio.subprocess.Process | None = None
+        self._killed = False
+        """By us: how it ended then says nothing of why."""
 
     @property
     def name(self) -> str:
@@ -143,7 +145,7 @@ class WorkerProcess:
     def _exited(self, code: int) -> None:
         how = describe_exit(code)
         if self.over:
-            log.info("%s: %s", self.name, how)
+            log.info("%s: its process has ended%s", self.name, "" if self._killed else f", {how}")
         elif self.state is State.STOPPING and (code == 0 or self.ready is None):
             self._become(State.STOPPED)
             self._hang_up()
@@ -165,6 +167,7 @@ class WorkerProcess:
         if process is not None and process.returncode is None:
             try:
                 process.send_signal(number)
+                self._killed = True
             except ProcessLookupError:
                 return  # it exited, and the loop is about to hear of it
 
