@@ -130,6 +130,18 @@ def test_a_small_message_is_not_held_back_when_nothing_is_queued(factory):
     with_channel(case, factory)
 
 
+@pytest.mark.parametrize("size", [100, 100_000], ids=["joined", "in pieces"])
+def test_a_message_has_left_before_the_loop_does_anything_else(factory, size):
+    async def case(channel: Channel, listener: Listener, theirs: socket.socket) -> None:
+        channel.send(*execute(9, size))
+        sent = theirs.recv(1 << 18)  # no turn of the loop in between: it raises where nothing is there
+        [(message, data)] = list(Reader[ToWorker](ToWorker).feed(sent))
+        assert isinstance(message, Execute)
+        assert data == bytes([9]) * size
+
+    with_channel(case, factory)
+
+
 def test_messages_come_in_with_their_data_however_the_stream_is_cut(factory):
     async def case(channel: Channel, listener: Listener, theirs: socket.socket) -> None:
         loop = asyncio.get_running_loop()

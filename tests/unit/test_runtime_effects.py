@@ -131,6 +131,19 @@ def test_a_batch_goes_to_its_worker_with_the_parts_in_order_and_their_bytes_behi
     ]
 
 
+def test_the_next_batch_is_handed_over_before_the_answers_of_the_last_are_given(desk):
+    desk.hold(1, b"a")
+    desk.hold(2, b"b")
+    desk.dispatch(5, (1, 0))
+    desk.executed(5, b"A")
+    sent_when_delivered: list[int] = []
+    runner = desk.runner
+    runner._deliver = lambda message: sent_when_delivered.append(len(desk.channel.data))
+    next_batch = DispatchBatch(WORKER, 6, KEY, (PartRef(2, 0),), Reason.IDLE)
+    runner.carry_out(9_500, [ResolveRequest(1, Outcome.COMPLETED), next_batch])
+    assert sent_when_delivered == [2]
+
+
 def test_parts_answered_by_different_batches_come_back_in_the_order_of_the_request(desk):
     desk.hold(1, b"a", b"b")
     desk.dispatch(5, (1, 1))

@@ -66,7 +66,6 @@ class EffectRunner:
         self._emitted: dict[tuple[RequestId, int, int], list[Any]] = {}
         self._unwritten: dict[RequestId, ReplyInfo] = {}
         self._by_type: dict[type[Any], Callable[[Any, Instant], None]] = {
-            DispatchBatch: self._dispatch,
             AdmitSequence: self._admit,
             AbortSequence: self._abort,
             DeliverTokens: self._deliver_tokens,
@@ -74,8 +73,15 @@ class EffectRunner:
         }
 
     def carry_out(self, now: Instant, effects: Sequence[Effect]) -> None:
+        by_type = self._by_type
+        # Batches first: a device must not wait for the answers of the last one to be written. An effect on a request
+        # of theirs can only come after them, so nothing is turned round that belongs together.
         for effect in effects:
-            self._by_type[type(effect)](effect, now)
+            if type(effect) is DispatchBatch:
+                self._dispatch(effect, now)
+        for effect in effects:
+            if type(effect) is not DispatchBatch:
+                by_type[type(effect)](effect, now)
         if self._emitted:
             # The core has seen the events of all of these; what it did not want delivered is stale.
             self._emitted.clear()
