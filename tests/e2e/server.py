@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
@@ -12,27 +13,27 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from http.client import HTTPConnection
 from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
 
 HEADWAY = Path(sys.executable).with_name("headway")
 PATIENCE_S = 60
 
 
 class Server:
-    """root: a folder with `models/`, and `headway.toml` where there are settings. Its output is in `printed`."""
+    """`headway serve` with these arguments. Its output, log and all, is in `printed`; `address` once it listens."""
 
-    def __init__(self, root: Path) -> None:
-        self.root = root
+    def __init__(self, *arguments: str | Path, cwd: Path | None = None) -> None:
+        self.root = cwd or Path()
         self.address = ""
         self.printed: list[str] = []
         # The workers' socket is in the folder for temporary files. A name for a socket must be short.
         self.temporary = Path(tempfile.mkdtemp(prefix="e2e-"))
-        config = (
-            [str(root / "headway.toml")] if (root / "headway.toml").exists() else ["--models", str(root / "models")]
-        )
         self.process = subprocess.Popen(
-            [str(HEADWAY), "serve", *config, "--port", "0"],
-            cwd=root,
+            [str(HEADWAY), "serve", *map(str, arguments)],
+            cwd=cwd,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
@@ -74,6 +75,21 @@ class Server:
         self.address = self.wait_for("headway is serving on ").split()[-1]
         return self
 
+    def request(self, method: str, path: str, body: Any = None) -> tuple[int, Any]:
+        """Status, and the body as JSON (text where it is something else). Blocks."""
+        connection = HTTPConnection(urlsplit(self.address).netloc, timeout=PATIENCE_S)
+        try:
+            connection.request(method, path, None if body is None else json.dumps(body))
+            response = connection.getresponse()
+            raw = response.read().decode()
+            return response.status, json.loads(raw) if raw.startswith(("{", "[")) else raw
+        finally:
+            connection.close()
+
+    def infer(self, model: str, name: str, datatype: str, data: list[Any], shape: list[int]) -> tuple[int, Any]:
+        tensor = {"name": name, "datatype": datatype, "shape": shape, "data": data}
+        return self.request("POST", f"/v2/models/{model}/infer", {"inputs": [tensor]})
+
     def workers(self) -> list[int]:
         """Process ids of its workers, in the order in which they were started."""
         found = []
@@ -91,10 +107,15 @@ class Server:
         self._last_workers = self.workers()
         self.process.send_signal(number)
 
-    def assert_ends_well(self) -> None:
-        """Once told to end: exit code 0, no worker left over, no socket left over."""
+    def ended(self) -> int:
+        """Waits for its end, and for the last line of its output; the exit code."""
         code = self.process.wait(PATIENCE_S)
         self._reader.join(PATIENCE_S)
+        return code
+
+    def assert_ends_well(self) -> None:
+        """Once told to end: exit code 0, no worker left over, no socket left over."""
+        code = self.ended()
         assert code == 0, f"exit code {code}:\n" + "\n".join(self.printed)
         left = [pid for pid in self._last_workers if is_running(pid)]
         assert left == [], f"workers {left} outlive their server"
@@ -111,16 +132,32 @@ def running(root: Path, config: str = "") -> Iterator[Server]:
     """A server that serves root/models; at the end it is told to stop and must end well, if it still runs."""
     if config:
         (root / "headway.toml").write_text(config)
-    server = Server(root)
-    try:
+    file = root / "headway.toml"
+    which = [file] if file.exists() else ["--models", root / "models"]
+    with served(*which, "--port", "0", cwd=root) as server:
         yield server.until_serving()
         if server.process.poll() is None:
             server.stop()
+
+
+@contextmanager
+def served(*arguments: str | Path, cwd: Path | None = None) -> Iterator[Server]:
+    """`headway serve` with these arguments; killed at the end if it still runs."""
+    server = Server(*arguments, cwd=cwd)
+    try:
+        yield server
     finally:
         if server.process.poll() is None:
             server.process.kill()
-            server.process.wait()
+        server.ended()
         shutil.rmtree(server.temporary, ignore_errors=True)
+
+
+def put(root: Path, name: str, text: str) -> Path:
+    file = root / name
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(text)
+    return file
 
 
 def is_running(pid: int) -> bool:

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from headway.registry.minilm import prepare
-from tests.e2e.served import HEADWAY, Served, served
+from tests.e2e.server import HEADWAY, Server, served
 
 pytestmark = pytest.mark.e2e
 
@@ -32,12 +32,18 @@ def own_models() -> list[Any]:
     return [pytest.param(body, id=title) for title, body in sections]
 
 
-def ask(server: Served, curl: str) -> tuple[int, object]:
+def ask(server: Server, curl: str) -> tuple[int, object]:
     """Does what a printed curl command does."""
     words = [word for word in shlex.split(curl) if word not in ("curl", "-N")]
     body = words[words.index("-d") + 1] if "-d" in words else None
     path = re.sub(r"^http://[^/]+", "", words[0])
     return server.request("POST" if body else "GET", path, json.loads(body) if body else None)
+
+
+def suggested(server: Server) -> list[str]:
+    """The requests that it prints to be pasted; the metrics come last."""
+    server.wait_for(f"curl {server.address}/metrics")
+    return [line.removeprefix("  curl ") for line in server.printed if line.startswith("  curl ")]
 
 
 def test_what_init_writes_serves_at_once_and_answers_as_its_readme_says(tmp_path: Path) -> None:
@@ -60,8 +66,8 @@ def test_the_requests_that_the_server_prints_are_answered(tmp_path: Path) -> Non
     subprocess.run([HEADWAY, "init", tmp_path], check=True, capture_output=True)
     with served(tmp_path / "headway.toml", "--port", "0") as server:
         server.until_serving()
-        server.wait_for("Try:")
-        printed = [server.wait_for("  curl "), server.wait_for("  curl ")]
+        printed = suggested(server)
+        assert len(printed) == 2
         assert printed[0].startswith(f"{server.address}/v2/models/affine/infer")
         assert printed[1] == f"{server.address}/metrics"
         assert [ask(server, curl)[0] for curl in printed] == [200, 200]
@@ -86,8 +92,7 @@ def test_the_default_model_turns_text_into_a_vector_of_length_one() -> None:
     prepare(ROOT / ".headway" / "models")
     with served(ROOT / "headway.toml", "--port", "0") as server:
         server.until_serving()
-        server.wait_for("Try:")
-        status, body = ask(server, server.wait_for("  curl "))
+        status, body = ask(server, suggested(server)[0])
         assert status == 200, body
         assert isinstance(body, dict)
         vector = body["data"][0]["embedding"]

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.served import HEADWAY, put, served
+from tests.e2e.server import HEADWAY, put, served
 from tests.models import affine
 
 pytestmark = pytest.mark.e2e
@@ -21,7 +21,7 @@ def test_what_a_server_recorded_is_reproduced_by_replay(tmp_path: Path) -> None:
         server.until_serving()
         for number in range(20):
             assert server.infer("affine", "x", "FP32", [number], [1, 1])[0] == 200
-        server.signal(signal.SIGTERM)
+        server.terminate(signal.SIGTERM)
         assert server.ended() == 0
     files = sorted((tmp_path / "recordings").iterdir())
     replayed = subprocess.run([HEADWAY, "replay", *files], capture_output=True, text=True)
@@ -34,5 +34,5 @@ def test_a_folder_that_cannot_be_recorded_to_is_a_clear_error(tmp_path: Path) ->
     put(tmp_path, "taken", "a file")
     put(tmp_path, "headway.toml", "[recorder]\ndirectory = 'taken'\n")
     with served("--port", "0", cwd=tmp_path) as server:
-        assert "headway.toml: recorder.directory: expected a folder" in server.process.communicate()[0]
         assert server.ended() == 2
+        assert "headway.toml: recorder.directory: expected a folder" in "\n".join(server.printed)

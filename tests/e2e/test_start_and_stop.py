@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.served import Served, put, served
+from tests.e2e.server import Server, put, served
 
 pytestmark = pytest.mark.e2e
 
@@ -57,7 +57,7 @@ class Gate:
         self._pipe.write_text("go on")
 
 
-def send(server: Served) -> tuple[int, object]:
+def send(server: Server) -> tuple[int, object]:
     return server.infer("gated", "x", "FP32", [7], [1])
 
 
@@ -66,17 +66,17 @@ def test_a_port_in_use_is_a_clear_error(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         with served("--models", tmp_path / "models", "--port", str(port), cwd=tmp_path) as server:
-            assert server.process.communicate()[0] == (
-                f"server: port {port} on 127.0.0.1 is in use; name another with --port, or --port 0 for any free one\n"
-            )
             assert server.ended() == 2
+            assert server.printed == [
+                f"server: port {port} on 127.0.0.1 is in use; name another with --port, or --port 0 for any free one"
+            ]
 
 
 def test_a_host_that_is_not_this_machines_is_a_clear_error(tmp_path: Path) -> None:
     put(tmp_path, "models/echo/1/model.py", ECHO)
     with served("--models", tmp_path / "models", "--host", "192.0.2.1", "--port", "0", cwd=tmp_path) as server:
-        assert "cannot listen on 192.0.2.1 port 0" in server.process.communicate()[0]
         assert server.ended() == 2
+        assert "cannot listen on 192.0.2.1 port 0" in server.printed[-1]
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -86,9 +86,8 @@ def test_a_signal_lets_what_is_in_flight_finish_and_ends_with_code_0(tmp_path: P
         server.until_serving()
         reply = pool.submit(send, server)
         gate.wait()
-        server.signal(number)
-        while "stopping: " not in server.printed[-1]:
-            server.wait_for("")
+        server.terminate(number)
+        server.wait_for("stopping: ")
         gate.open()
         status, body = reply.result()
         assert status == 200, body
@@ -102,7 +101,7 @@ def test_what_does_not_finish_within_the_grace_is_answered_all_the_same(tmp_path
         server.until_serving()
         reply = pool.submit(send, server)
         gate.wait()
-        server.signal(signal.SIGTERM)
+        server.terminate(signal.SIGTERM)
         status, body = reply.result()
         assert status == 503, body
         assert server.ended() == 0
@@ -114,10 +113,9 @@ def test_a_second_signal_ends_the_server_at_once(tmp_path: Path) -> None:
         server.until_serving()
         reply = pool.submit(send, server)
         gate.wait()
-        server.signal(signal.SIGINT)
-        while "stopping: " not in server.printed[-1]:
-            server.wait_for("")
-        server.signal(signal.SIGINT)
+        server.terminate(signal.SIGINT)
+        server.wait_for("stopping: ")
+        server.terminate(signal.SIGINT)
         assert server.ended() == 130
         assert isinstance(reply.exception(), OSError)
 
@@ -130,7 +128,7 @@ def test_a_signal_while_models_are_loading_ends_with_code_0(tmp_path: Path) -> N
         server.until_listening()
         assert server.request("GET", "/health")[0] == 200
         assert server.request("GET", "/ready")[0] == 503
-        server.signal(signal.SIGTERM)
+        server.terminate(signal.SIGTERM)
         assert server.ended() == 0
 
 

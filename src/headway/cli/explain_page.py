@@ -116,7 +116,7 @@ def budget(told: Told | None) -> Iterator[str]:
         for batch in told["batches"]
     ]
     if rows:
-        yield from columns(("rows", "length", "usually", "at worst", ""), rows)
+        yield from columns(("rows", "length", "usually", "with upper and p99", ""), rows)
 
 
 def columns(heading: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
