@@ -22,7 +22,7 @@ from headway.core.events import (
 )
 from headway.core.ids import BatchId, Capacity, Measurement, RequestId, VersionId, WorkerId
 from headway.core.outcomes import Outcome
-from headway.core.units import Duration
+from headway.core.units import Duration, Instant
 from headway.sim.costs import Cost
 from headway.sim.driver import Driver
 from headway.sim.faults import NO_FAULTS, Faults
@@ -35,6 +35,7 @@ class Model:
     """What runs a version: how long it takes, how many copies of it, what each can hold.
 
     load_time: from WorkerStarting to WorkerReady.
+    hand_over: what a batch, and its answer, spends on the way.
     """
 
     cost: Cost
@@ -42,6 +43,7 @@ class Model:
     capacity: Capacity = BATCH_WORKER
     measurements: tuple[Measurement, ...] = ()
     load_time: Duration = 0
+    hand_over: Duration = 0
 
 
 @dataclass(slots=True)
@@ -53,13 +55,15 @@ class SimSequence:
 
 @dataclass(slots=True)
 class SimWorker:
+    """busy_since: -1 while it runs nothing."""
+
     worker: WorkerId
     version: VersionId
     up: bool = False
     gone: bool = False
     draining: bool = False
     stepping: bool = False
-    busy: Duration = 0
+    busy_since: Instant = -1
     running: dict[BatchId, DispatchBatch] = field(default_factory=dict)
     sequences: dict[tuple[RequestId, int], SimSequence] = field(default_factory=dict)
 
@@ -71,7 +75,7 @@ class Fleet:
         self.models = models
         self.faults = faults
         self.workers: dict[WorkerId, SimWorker] = {}
-        self.busy: Duration = 0
+        self._ran: list[tuple[Instant, Instant]] = []
         self._driver = driver
         self._rng = rng
         self._started = 0
@@ -112,6 +116,21 @@ class Fleet:
     def living(self) -> list[SimWorker]:
         return [worker for worker in self.workers.values() if not worker.gone]
 
+    def busy(self, since: Instant, until: Instant) -> Duration:
+        """How long workers ran something, all together, between these two: what a death cut short did not run."""
+        running = [(worker.busy_since, until) for worker in self.workers.values() if worker.busy_since >= 0]
+        return sum(max(0, min(end, until) - max(begin, since)) for begin, end in self._ran + running)
+
+    def _begin(self, worker: SimWorker) -> None:
+        if worker.busy_since < 0 and not worker.gone:
+            worker.busy_since = self._driver.now
+
+    def _rest(self, worker: SimWorker) -> None:
+        """It has ended something: if that was all, or it is dead, it runs nothing from here on."""
+        if worker.busy_since >= 0 and (worker.gone or not (worker.running or worker.stepping)):
+            self._ran.append((worker.busy_since, self._driver.now))
+            worker.busy_since = -1
+
     def _loaded(self, worker: SimWorker) -> None:
         if worker.gone:
             return
@@ -134,6 +153,7 @@ class Fleet:
 
     def _end(self, worker: SimWorker, event: Event) -> None:
         worker.gone, worker.up = True, False
+        self._rest(worker)
         self._driver.tell(event)
         if self._happens(self.faults.gap):
             back = self._driver.now + self._rng.randrange(1, 50) * self.faults.grid
@@ -150,8 +170,7 @@ class Fleet:
         if self._happens(self.faults.slow):
             duration *= self.faults.slow_factor
         worker.running[effect.batch] = effect
-        worker.busy += duration
-        self.busy += duration
+        self._begin(worker)
         if self._happens(self.faults.hang):
             self._driver.at(self._driver.now + 3 * duration, lambda: self.lose(worker, "no progress"))
             duration *= 4
@@ -173,6 +192,7 @@ class Fleet:
 
     def _batch_ended(self, worker: SimWorker, answer: BatchCompleted | BatchFailed) -> None:
         worker.running.pop(answer.batch, None)
+        self._rest(worker)
         self._report(worker, answer)
         self._stop_if_empty(worker)
 
@@ -201,8 +221,7 @@ class Fleet:
         duration = self.models[worker.version].cost(len(worker.sequences), 1)
         if self._happens(self.faults.slow):
             duration *= self.faults.slow_factor
-        worker.busy += duration
-        self.busy += duration
+        self._begin(worker)
         self._driver.at(self._driver.now + duration, lambda: self._step(worker, duration))
 
     def _step(self, worker: SimWorker, duration: Duration) -> None:
@@ -222,6 +241,7 @@ class Fleet:
         worker.stepping = bool(worker.sequences) and not worker.gone
         if worker.stepping:
             self._schedule_step(worker)
+        self._rest(worker)
         self._stop_if_empty(worker)
 
     def _leave(self, worker: SimWorker, request: RequestId, attempt: int, answer: Event) -> None:

@@ -66,7 +66,8 @@ def simulate(scenario: Scenario) -> Report:
     driver.run()
     if scenario.checked:
         oracle.finish(driver.scheduler)
-    return recorder.report(busy=fleet.busy, workers=scenario.workers, calls=driver.calls, wall_s=perf_counter() - began)
+    busy = fleet.busy(recorder.first, recorder.last)
+    return recorder.report(busy=busy, workers=scenario.workers, calls=driver.calls, wall_s=perf_counter() - began)
 
 
 def _fleet(scenario: Scenario, driver: Driver) -> Fleet:
