@@ -6,7 +6,7 @@ import pytest
 from click import ClickException
 
 from headway.cli.explain import answer
-from headway.cli.explain_page import columns, duration, figure, page
+from headway.cli.explain_page import columns, duration, figure, page, worker
 from headway.config.settings import ModelSettings
 from tests.unit.test_telemetry_explain import explained
 
@@ -58,3 +58,10 @@ def test_an_error_of_the_server_is_told_in_its_own_words() -> None:
 def test_an_answer_that_is_not_ours_is_told_too() -> None:
     with pytest.raises(ClickException, match="not a JSON object"):
         answer("h:1", 200, b"<html>")
+
+
+def test_a_workers_pace_is_told_beside_others_only() -> None:
+    told = {"worker": 4, "state": "ready", "pace": 1.5}
+    assert worker(told, 1) == "4 ready"
+    assert worker(told, 2) == "4 ready (takes 1.50 of what the others take)"
+    assert worker(told | {"pace": None}, 2) == "4 ready"

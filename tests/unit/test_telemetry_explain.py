@@ -143,7 +143,7 @@ def test_a_streaming_model_has_sequences_instead_of_batches() -> None:
 
 def test_workers_and_what_waits_are_told() -> None:
     told = explained()
-    assert told["workers"] == [{"worker": 3, "state": "ready"}]
+    assert [(worker["worker"], worker["state"]) for worker in told["workers"]] == [(3, "ready")]
     assert (told["waiting"]["requests"], told["waiting"]["oldest_ms"]) == (0, 0)
 
 

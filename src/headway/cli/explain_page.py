@@ -77,8 +77,15 @@ def now(told: Told) -> Iterator[str]:
     else:
         yield "nothing waits"
     yield f"{waiting['running_batches']} batches and {waiting['running_sequences']} sequences run"
-    workers = [f"{worker['worker']} {worker['state']}" for worker in told["workers"]]
-    yield "workers: " + (", ".join(workers) or "none")
+    if told["hand_over_ms"]:
+        yield f"a batch spends {figure(told['hand_over_ms'])} ms on its way to the worker and back"
+    yield "workers: " + (", ".join(worker(each, len(told["workers"])) for each in told["workers"]) or "none")
+
+
+def worker(told: Told, of: int) -> str:
+    """pace: told where there are others to compare it with."""
+    pace = f" (takes {told['pace']:.2f} of what the others take)" if told["pace"] and of > 1 else ""
+    return f"{told['worker']} {told['state']}{pace}"
 
 
 def phases(told: Told) -> Iterator[str]:

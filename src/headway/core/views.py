@@ -137,6 +137,8 @@ class VersionDetail:
 
     completed_per_second: parts, over the last two seconds.
     arrived_per_second: parts; None where arrivals are not counted.
+    paces: worker -> how long it takes for what takes the pool's workers 1; empty where they are not told apart.
+    overhead: what a batch spends between scheduler and worker, both ways; None where it is not measured.
     """
 
     view: VersionView
@@ -144,6 +146,8 @@ class VersionDetail:
     cost: CostDetail
     completed_per_second: float
     arrived_per_second: float | None
+    paces: dict[WorkerId, float]
+    overhead: Duration | None
 
 
 def detail(scheduler: Scheduler, version: VersionId, now: Instant) -> VersionDetail | None:
@@ -157,6 +161,8 @@ def detail(scheduler: Scheduler, version: VersionId, now: Instant) -> VersionDet
         cost=_cost_detail(pool),
         completed_per_second=_per_second(pool.rate, now),
         arrived_per_second=None,
+        paces={},
+        overhead=None,
     )
 
 

@@ -64,7 +64,11 @@ class Explainer:
                 "arrived_per_s": _rounded(detail.arrived_per_second),
                 "completed_per_s": _rounded(detail.completed_per_second),
             },
-            "workers": [{"worker": worker, "state": state.value} for worker, state in detail.view.workers.items()],
+            "hand_over_ms": None if detail.overhead is None else learned.ms(detail.overhead),
+            "workers": [
+                {"worker": worker, "state": state.value, "pace": _rounded(detail.paces.get(worker))}
+                for worker, state in detail.view.workers.items()
+            ],
             "waiting": _waiting(detail, now),
             "phases": learned.phases(counts.phases),
         }
