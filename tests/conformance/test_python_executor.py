@@ -199,4 +199,36 @@ def test_a_gpu_is_refused_where_the_machine_has_none(tmp_path: Path, monkeypatch
     with pytest.raises(LoadError, match="model toy/1: device 'cuda:7': this machine has no NVIDIA driver"):
         PythonExecutor().load(context(folder, ModelSettings(), "cuda:7"))
     monkeypatch.setattr(devices, "NVIDIA", (tmp_path,))
-    PythonExecutor().load(context(folder, ModelSettings(), "cuda:7"))
+    PythonExecutor().load(context(folder, ModelSettings(), "cuda:7"))  # a driver, and nothing that says how many
+    for name in ("nvidia0", "nvidia1", "nvidiactl", "nvidia-uvm"):
+        (tmp_path / name).touch()
+    monkeypatch.setattr(devices, "GPUS", tmp_path)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    with pytest.raises(LoadError, match="model toy/1: device 'cuda:7': there is cuda:0 to cuda:1"):
+        PythonExecutor().load(context(folder, ModelSettings(), "cuda:7"))
+    PythonExecutor().load(context(folder, ModelSettings(), "cuda:1"))
+
+
+@pytest.mark.parametrize(
+    ("visible", "count", "problem"),
+    [
+        (None, 3, ""),
+        ("0,2", 2, "there is cuda:0 to cuda:1 (CUDA_VISIBLE_DEVICES = '0,2')"),
+        ("1", 1, "there is cuda:0 alone (CUDA_VISIBLE_DEVICES = '1')"),
+        ("0,-1,2", 1, "there is cuda:0 alone (CUDA_VISIBLE_DEVICES = '0,-1,2')"),
+        ("", 0, "there is no GPU (CUDA_VISIBLE_DEVICES = '')"),
+    ],
+)
+def test_gpus_that_are_hidden_by_the_environment_are_not_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, visible: str | None, count: int, problem: str
+):
+    for number in range(3):
+        (tmp_path / f"nvidia{number}").touch()
+    monkeypatch.setattr(devices, "NVIDIA", (tmp_path,))
+    monkeypatch.setattr(devices, "GPUS", tmp_path)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    if visible is not None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    assert devices.gpu_count() == count
+    assert devices.absent("cuda:2") == problem
+    assert devices.absent("cpu") == ""

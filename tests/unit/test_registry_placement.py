@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headway.config.settings import ModelSettings
-from headway.registry.placement import available_cores, cgroup_cores, share_threads
+from headway.registry.placement import available_cores, cgroup_cores, share_threads, too_many_threads
 from headway.registry.spec import VersionSpec
 
 
@@ -35,6 +35,20 @@ def version(**settings: object) -> VersionSpec:
 )
 def test_the_cores_are_dealt_out(specs: list[VersionSpec], cores: int, threads: list[int]) -> None:
     assert share_threads(specs, cores) == threads
+
+
+def test_more_threads_than_cores_are_told_with_the_version_that_has_most() -> None:
+    assert too_many_threads([version(instances=64), version()], 2) == (
+        "65 workers with 65 threads share 2 cores, and will hold each other up; "
+        "most of them are m/1's (instances = 64, 1 thread each)"
+    )
+    assert "1 worker with 8 threads share 2 cores" in too_many_threads([version(threads=8)], 2)
+
+
+def test_workers_that_fit_the_cores_are_not_worth_a_word() -> None:
+    assert too_many_threads([version(), version()], 2) == too_many_threads([version(instances=2)], 2) == ""
+    assert too_many_threads([version(), version(), version()], 2) == ""
+    assert too_many_threads([], 1) == ""
 
 
 @given(st.lists(st.integers(1, 4), min_size=1, max_size=8), st.integers(1, 64))

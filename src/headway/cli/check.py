@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 import msgspec
 
-from headway.cli.common import model_sources, models_option, read_all, server_sources
+from headway.cli.common import model_sources, models_option, read_all, server_sources, warnings
 from headway.config.explain import explain
 from headway.config.load import Config
 from headway.registry.placement import available_cores, share_threads
@@ -27,6 +27,8 @@ def check(config: Path | None, models: Path | None, show: bool) -> None:
     read, specs = read_all(config, models)
     for line in shown(read, specs) if show else summary(read, specs):
         click.echo(line)
+    for warning in warnings(read, specs):
+        click.echo(f"warning: {warning}", err=True)
 
 
 def summary(config: Config, specs: list[VersionSpec]) -> Iterator[str]:

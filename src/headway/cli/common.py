@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,8 +12,10 @@ import msgspec
 from headway.config.errors import ConfigError, Problem
 from headway.config.explain import Source
 from headway.config.load import Config, load_config, read_toml
+from headway.registry.placement import available_cores, too_many_threads
 from headway.registry.scan import MANIFEST, survey
 from headway.registry.spec import VersionSpec
+from headway.worker import devices
 
 DEFAULT_FILE = Path("headway.toml")
 
@@ -58,6 +61,17 @@ def with_server(config: Config, **settings: object) -> Config:
     server = msgspec.structs.replace(config.settings.server, **settings)
     given = {"server": {**config.command_line.get("server", {}), **settings}}
     return replace(config, settings=msgspec.structs.replace(config.settings, server=server), command_line=given)
+
+
+def warnings(config: Config, specs: list[VersionSpec]) -> Iterator[str]:
+    """What will work and is hardly meant."""
+    crowded = too_many_threads(specs, available_cores(config.settings.server.threads))
+    if crowded:
+        yield crowded
+    for spec in specs:
+        absent = devices.absent(spec.settings.device)
+        if absent:
+            yield f"{spec.name} will not load here: device {spec.settings.device!r}: {absent}"
 
 
 def server_sources(config: Config) -> list[Source]:

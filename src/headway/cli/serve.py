@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 import uvloop
 
-from headway.cli.common import models_option, read_all, with_server
+from headway.cli.common import models_option, read_all, warnings, with_server
 from headway.telemetry import logs
 
 log = logging.getLogger("headway.cli")
@@ -42,6 +42,8 @@ def serve(
     named = {"host": host, "port": port}
     read = with_server(read, **{name: value for name, value in named.items() if value is not None})
     logs.set_up("json" if log_style == "json" else "text", log_level)
+    for warning in warnings(read, specs):
+        log.warning("%s", warning)
     allow_descriptors(read.settings.limits.max_connections)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(serve_until_signal(read, specs))

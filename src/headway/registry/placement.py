@@ -38,6 +38,28 @@ def share_threads(specs: Sequence[VersionSpec], cores: int) -> list[int]:
     return threads
 
 
+def too_many_threads(specs: Sequence[VersionSpec], cores: int) -> str:
+    """A sentence where the workers' threads exceed the cores, "" where they do not.
+
+    One thread for each version is what serving them side by side takes, and nothing to warn of.
+    """
+    given = list(zip(specs, share_threads(specs, cores), strict=True))
+    threads = sum(count * spec.settings.instances for spec, count in given)
+    if threads <= max(cores, len(specs)):
+        return ""
+    workers = sum(spec.settings.instances for spec in specs)
+    most, of_most = max(given, key=lambda one: one[0].settings.instances * one[1])
+    return (
+        f"{_many(workers, 'worker')} with {_many(threads, 'thread')} share {_many(cores, 'core')}, "
+        f"and will hold each other up; most of them are {most.name}'s "
+        f"(instances = {most.settings.instances}, {_many(of_most, 'thread')} each)"
+    )
+
+
+def _many(count: int, noun: str) -> str:
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
 def available_cores(limit: int = 0) -> int:
     """Cores this process may use: its affinity, the container's quota, and the operator's limit (0 = none)."""
     cores = len(os.sched_getaffinity(0))

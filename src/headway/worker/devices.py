@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,6 +15,11 @@ Provider: TypeAlias = str | tuple[str, dict[str, Any]]
 
 NVIDIA = (Path("/dev/nvidiactl"), Path("/dev/dxg"))
 """One of these is there where an NVIDIA driver is (the second below Windows' Linux)."""
+
+GPUS = Path("/dev")
+"""Where the driver has nvidia0, nvidia1, ...: as many as this machine or container has."""
+
+VISIBLE = "CUDA_VISIBLE_DEVICES"
 
 _CUDA = re.compile(r"cuda:(\d+)")
 
@@ -30,6 +36,7 @@ def providers(model: str, device: str, available: Sequence[str]) -> list[Provide
             f"model {model}: device {device!r}: the installed onnxruntime has no CUDAExecutionProvider, "
             f'only {", ".join(available)}; install onnxruntime-gpu, or set device = "cpu"'
         )
+    check_number(model, device)
     return [("CUDAExecutionProvider", {"device_id": int(match[1])}), "CPUExecutionProvider"]
 
 
@@ -40,9 +47,43 @@ def check_used(model: str, device: str, used: Sequence[str]) -> None:
 
 
 def check_there(model: str, device: str) -> None:
-    """For a model that finds the device by itself. Raises LoadError where the machine has no GPU at all."""
+    """For a model that finds the device by itself. Raises LoadError where the machine has no such GPU."""
+    problem = absent(device)
+    if problem:
+        raise LoadError(f"model {model}: device {device!r}: {problem}")
+
+
+def check_number(model: str, device: str) -> None:
+    """Raises LoadError where there are GPUs, but not so many."""
+    problem = _number_absent(device)
+    if problem:
+        raise LoadError(f"model {model}: device {device!r}: {problem}")
+
+
+def absent(device: str) -> str:
+    """Why it cannot be there, or "" where it is or nothing is known of it."""
     if device != "cpu" and not any(sign.exists() for sign in NVIDIA):
-        raise LoadError(
-            f"model {model}: device {device!r}: this machine has no NVIDIA driver "
-            f'(none of {", ".join(map(str, NVIDIA))}); set device = "cpu"'
-        )
+        return f'this machine has no NVIDIA driver (none of {", ".join(map(str, NVIDIA))}); set device = "cpu"'
+    return _number_absent(device)
+
+
+def _number_absent(device: str) -> str:
+    match, count = _CUDA.fullmatch(device), gpu_count()
+    if match is None or count is None or int(match[1]) < count:
+        return ""
+    limited = f" ({VISIBLE} = {os.environ[VISIBLE]!r})" if VISIBLE in os.environ else ""
+    there = f"cuda:0 to cuda:{count - 1}" if count > 1 else "cuda:0 alone" if count else "no GPU"
+    return f"there is {there}{limited}"
+
+
+def gpu_count() -> int | None:
+    """GPUs that a process started from here can use at most; None = not known."""
+    count = len([entry for entry in GPUS.glob("nvidia*") if entry.name.removeprefix("nvidia").isdigit()])
+    if not count:
+        return None
+    named = os.environ.get(VISIBLE)
+    if named is not None:
+        entries = [entry.strip() for entry in named.split(",")]
+        shown = next((at for at, entry in enumerate(entries) if entry in ("", "-1")), len(entries))
+        count = min(count, shown)
+    return count
