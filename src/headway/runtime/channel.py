@@ -19,9 +19,8 @@ from headway.wire.messages import FromWorker, ToWorker
 
 log = logging.getLogger("headway.runtime")
 
-HIGH_WATER = 0
-"""Bytes in the transport's buffer above which no further data is written to it. None at all: uvloop keeps what
-stays below until the end of its turn, and the worker would wait for whatever else the loop has to do in it."""
+HIGH_WATER = 256 << 10
+"""Bytes in the transport's buffer above which no further data is written to it."""
 
 JOIN_BELOW = 64 << 10
 """Frames up to this many bytes are copied together: cheaper than several small writes."""
