@@ -5,15 +5,36 @@ from __future__ import annotations
 import asyncio
 import functools
 import json
+from collections import Counter, defaultdict
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
 from typing import Any, ParamSpec
 from urllib.parse import urlsplit
+
+from headway.core.outcomes import Outcome
 
 PATIENCE_S = 100
 POLL_S = 0.02
 POLLS = 2000
 
 P = ParamSpec("P")
+
+ANSWERED: defaultdict[str, Counter[str]] = defaultdict(Counter)
+"""Address -> what this client was told there, by class of outcome: the books of the other side."""
+
+_CLASSES = {outcome.value: outcome.kind.value for outcome in Outcome}
+
+
+def _note(address: str, path: str, reply: Reply) -> None:
+    """Only what is said of a request that the scheduler had."""
+    if not path.endswith(("/infer", "/generate", "/v1/embeddings")):
+        return
+    if reply.status == 200:
+        ANSWERED[address]["completed"] += 1
+    elif reply.status >= 400:
+        error = reply.json["error"]
+        code = error["code"] if isinstance(error, dict) else reply.json["code"]
+        if code in _CLASSES:
+            ANSWERED[address][_CLASSES[code]] += 1
 
 
 class Reply:
@@ -102,7 +123,9 @@ async def ask(
 ) -> Reply:
     exchange = await send(address, path, body, headers, method)
     try:
-        return await exchange.reply()
+        reply = await exchange.reply()
+        _note(address, path, reply)
+        return reply
     finally:
         exchange.cut()
 

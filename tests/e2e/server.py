@@ -18,6 +18,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from tests.e2e.client import ANSWERED
+
 HEADWAY = Path(sys.executable).with_name("headway")
 PATIENCE_S = 60
 
@@ -69,10 +71,13 @@ class Server:
 
     def until_listening(self) -> Server:
         self.address = self.wait_for("listening on ").split()[2].rstrip(",")
+        ANSWERED.pop(self.address, None)  # the address may have been another server's
         return self
 
     def until_serving(self) -> Server:
+        listening = self.until_listening().address if not self.address else self.address
         self.address = self.wait_for("headway is serving on ").split()[-1]
+        assert self.address == listening
         return self
 
     def request(self, method: str, path: str, body: Any = None) -> tuple[int, Any]:

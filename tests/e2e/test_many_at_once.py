@@ -108,7 +108,7 @@ async def test_each_of_1000_concurrent_requests_of_mixed_lengths_gets_its_own_ri
         np.testing.assert_allclose(reply.outputs["mean"], [row.mean()], atol=1e-5)
         np.testing.assert_allclose(reply.outputs["centred"], row - row.mean(), atol=1e-5)
     after = await books(server.address)
-    assert after.in_flight() == 0
+    after.assert_just_what_clients_saw()
     assert (after.outcomes() - before.outcomes()) == {"completed": 1000}
 
 

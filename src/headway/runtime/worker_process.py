@@ -232,7 +232,7 @@ class WorkerProcess:
         if how or cause != "channel closed":
             self.lose(how or cause)
         else:
-            asyncio.get_running_loop().call_later(EXIT_FOLLOWS_S, self.lose, cause)
+            asyncio.get_running_loop().call_later(EXIT_FOLLOWS_S, lambda: self.lose(self._exit_by_now() or cause))
 
     def _exit_by_now(self) -> str:
         """How it exited, if the kernel knows already: says more than that the channel closed."""
