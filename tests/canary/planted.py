@@ -39,9 +39,9 @@ class Canary:
 CANARIES = (
     Canary(
         "a worker never becomes idle again",
-        "answers",
-        "    if batch is not None:\n        worker.pool.refresh(worker)\n",
-        "",
+        "placement",
+        "            self.began(worker, following, cost, now)\n        self.refresh(worker)\n",
+        "            self.began(worker, following, cost, now)\n",
     ),
     Canary(
         "a stale completion is accepted",
@@ -67,8 +67,8 @@ CANARIES = (
     Canary(
         "the deadline timer is off",
         "scheduler",
-        "return min(self._state.deadlines.first(), self._state.timers.first())",
-        "return self._state.timers.first()",
+        "wake = min(state.deadlines.first(), state.timers.first())",
+        "wake = state.timers.first()",
     ),
     Canary(
         "an expired part stays in the queue",
@@ -84,27 +84,39 @@ CANARIES = (
     ),
     Canary(
         "a batch exceeds the cap by one",
-        "batching",
+        "forming",
         "if rows > policy.max_batch_size or",
         "if rows > policy.max_batch_size + 1 or",
     ),
     Canary(
         "padding is left out of the token cap",
-        "batching",
+        "forming",
         "policy.max_batch_tokens < rows * length or run_time",
         "policy.max_batch_tokens < rows * self.length or run_time",
     ),
     Canary(
         "those beyond the best prefix are not put back",
-        "batching",
+        "forming",
         "            part.state = WAITING\n",
-        "",
+        "            pass\n",
     ),
     Canary(
         "the last one that waits is given up on an estimate",
         "dispatch",
-        "return pool.waiting > 1 and now",
-        "return pool.waiting > 0 and now",
+        "return pool.waiting > 1 and start",
+        "return pool.waiting > 0 and start",
+    ),
+    Canary(
+        "a worker is staged for without end",
+        "placement",
+        "len(worker.batches) == worker.capacity.batch_slots",
+        "worker.batches",
+    ),
+    Canary(
+        "waiting beside an idle worker has no ceiling",
+        "patience",
+        "return min(at, ceiling)",
+        "return at",
     ),
     Canary(
         "drain does not flush",

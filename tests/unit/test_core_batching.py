@@ -84,8 +84,8 @@ def test_every_request_is_served_when_lengths_never_match():
     world.tell(*(arrive(i, length=1 + (i * 97) % 256) for i in range(1, 60)))
     served = []
     while running:
-        effects = world.complete(running[0], at=world.now + ms(50))
-        running = dispatches(effects)
-        served += [ref.request for batch in running for ref in batch.parts]
+        effects = world.complete(running.pop(0), at=world.now + ms(50))
+        running += dispatches(effects)
+        served += [ref.request for batch in dispatches(effects) for ref in batch.parts]
     assert sorted(served) == list(range(1, 60))
     assert world.scheduler.is_idle()

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from headway.core.batching import fits_alone
 from headway.core.effects import ResolveRequest
 from headway.core.errors import InvariantViolation
 from headway.core.events import RequestArrived
+from headway.core.forming import fits_alone
 from headway.core.ids import VersionId
 from headway.core.outcomes import Outcome
 from headway.core.pool import Pool
@@ -30,6 +30,7 @@ def arrived(state: State, event: RequestArrived, now: Instant) -> None:
     if refusal is not None:
         state.effects.append(refusal)
         return
+    pool.arrivals.add(len(event.parts), now)
     _enqueue(state, pool, event, now)
     state.touch(pool)
 

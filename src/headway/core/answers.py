@@ -24,7 +24,7 @@ def batch_completed(state: State, event: BatchCompleted, now: Instant) -> None:
     if worker is None or batch is None:
         return  # a late answer from a worker we already gave up on, or the second of two
     pool = worker.pool
-    pool.cost.observe(batch.rows, batch.length, event.duration)
+    _observe(worker, batch, event.duration, now)
     _correct(worker, batch, event.duration)
     pool.rate.add(len(batch.members), now)
     for failure in event.failures:
@@ -46,6 +46,7 @@ def batch_failed(state: State, event: BatchFailed, now: Instant) -> None:
     worker, batch = _take_batch(state, event.worker, event.batch)
     if worker is None or batch is None:
         return
+    worker.pool.placement.ended(worker, batch, 0, worker.pool.cost, now)
     _correct(worker, batch, event.duration)
     _fail_members(state, worker, batch, event.outcome, event.detail)
     state.touch(worker.pool)
@@ -54,7 +55,7 @@ def batch_failed(state: State, event: BatchFailed, now: Instant) -> None:
 def worker_gone(state: State, worker: Worker, detail: str, now: Instant) -> None:
     """Whatever it had is unanswered, and nobody is charged for it."""
     pool = worker.pool
-    pool.retire(worker)
+    pool.placement.retire(worker)
     del state.workers[worker.id]
     batches, worker.batches = worker.batches, {}
     sequences, worker.sequences = worker.sequences, {}
@@ -109,10 +110,7 @@ def _take_batch(state: State, worker_id: WorkerId, number: BatchId) -> tuple[Wor
     worker = state.workers.get(worker_id)
     if worker is None:
         return None, None
-    batch = worker.batches.pop(number, None)
-    if batch is not None:
-        worker.pool.refresh(worker)
-    return worker, batch
+    return worker, worker.batches.pop(number, None)
 
 
 def _sequence(state: State, worker_id: WorkerId, request: RequestId, attempt: int) -> RunningSequence | None:
@@ -126,7 +124,7 @@ def _take_sequence(state: State, worker_id: WorkerId, request: RequestId, attemp
     if running is not None:
         worker = state.workers[worker_id]
         del worker.sequences[request]
-        worker.pool.refresh(worker)
+        worker.pool.placement.refresh(worker)
         state.touch(worker.pool)
     return running
 
@@ -139,6 +137,16 @@ def _fail_members(state: State, worker: Worker, batch: RunningBatch, outcome: Ou
             retry = retry_after(pool, state.now) if outcome is Outcome.WORKER_LOST else 0
             state.resolve(request, outcome, detail, retry)
         pool.fair.leave(pool.fair.accounts[request.tenant])
+
+
+def _observe(worker: Worker, batch: RunningBatch, duration: int, now: Instant) -> None:
+    """The cost model learns what the batch would have taken on a worker of pace 1."""
+    cost = worker.pool.cost
+    pace = worker.pace
+    worker.pool.placement.ended(worker, batch, duration, cost, now)
+    cost.observe(batch.rows, batch.length, int(duration / pace))
+    if worker.pool.policy.hold and worker.pool.policy.max_batch_time:
+        worker.pool.reconsider()  # what fills a held batch is a matter of cost
 
 
 def _correct(worker: Worker, batch: RunningBatch, duration: int) -> None:

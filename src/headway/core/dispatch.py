@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from headway.core.batching import Forming, form_batch
+from headway.core.batching import form_batch
 from headway.core.effects import AdmitSequence, DispatchBatch, Reason
 from headway.core.fairness import split
+from headway.core.forming import Forming, Setting
 from headway.core.ids import PartRef
 from headway.core.leaving import why
 from headway.core.outcomes import Outcome
+from headway.core.patience import leaves_at
 from headway.core.policy import Style
 from headway.core.pool import Pool
 from headway.core.queue import KeyQueue, TenantQueue
 from headway.core.requests import RUNNING, QueuedPart
 from headway.core.state import State
-from headway.core.units import Duration, Instant, seconds
+from headway.core.units import NEVER, Duration, Instant, seconds
 from headway.core.workers import RunningBatch, RunningSequence, Worker
 
 RETRY_NO_WORKER: Duration = seconds(10)
@@ -21,10 +23,14 @@ RETRY_NO_WORKER: Duration = seconds(10)
 
 
 def decide(state: State, pool: Pool, now: Instant) -> None:
-    if pool.waiting and not pool.has_worker:
+    pool.wake = NEVER
+    if pool.waiting and not pool.placement.has_worker:
         _refuse_all(state, pool)
-        return
-    while pool.free:
+    while pool.waiting:
+        worker = pool.placement.pick(now)
+        if worker is None:
+            pool.wake = pool.placement.next_stage()
+            return
         queue = pool.agenda.first()
         if queue is None:
             return
@@ -32,41 +38,49 @@ def decide(state: State, pool: Pool, now: Instant) -> None:
         assert tenant is not None
         head = tenant.urgent.first()
         assert head is not None
-        if _is_hopeless(pool, head, now):
+        start = now if worker.has_room else max(now, worker.ends_at)
+        if _is_hopeless(pool, head, start):
             detail = f"it would take about {pool.cost.median(head.rows, head.length) / 1e9:.3g} s, and has less left"
             state.resolve(head.request, Outcome.DEADLINE_UNMEETABLE, detail)
-            continue
-        worker = next(iter(pool.free.values()))  # longest free first
-        if pool.policy.style is Style.SEQUENCE:
+        elif pool.policy.style is Style.SEQUENCE:
             _admit(state, pool, worker, queue, tenant, head)
+        elif worker.has_room and (at := leaves_at(pool, queue, head, worker, now)) > now:
+            pool.wake = at
+            return
         else:
-            _dispatch(state, pool, worker, queue, tenant, now)
+            _dispatch(state, pool, worker, queue, tenant, start)
 
 
-def _is_hopeless(pool: Pool, head: QueuedPart, now: Instant) -> bool:
+def _is_hopeless(pool: Pool, head: QueuedPart, start: Instant) -> bool:
     """Even at the lower quantile it would be late, and others need the worker more.
 
     The last one that waits is tried all the same: nobody loses by it, and an estimate that had become
     too high is corrected by what it really takes.
     """
-    return pool.waiting > 1 and now + pool.cost.lower(head.rows, head.length) > head.request.deadline
+    return pool.waiting > 1 and start + pool.cost.lower(head.rows, head.length) > head.request.deadline
 
 
-def _dispatch(state: State, pool: Pool, worker: Worker, queue: KeyQueue, tenant: TenantQueue, now: Instant) -> None:
+def _dispatch(state: State, pool: Pool, worker: Worker, queue: KeyQueue, tenant: TenantQueue, start: Instant) -> None:
+    """start: when the worker will begin with it; later than now for a batch that is staged."""
+    now, placement = state.now, pool.placement
     pool.fair.served(tenant.account)
     before = pool.reason(queue, now)
-    batch = form_batch(queue, tenant, pool.policy, pool.cost, pool.waiting, pool.latest_end(queue), now)
+    workers = len(placement.workers)
+    setting = Setting(pool.policy, pool.cost, pool.waiting, workers, pool.latest_end(queue), start)
+    batch = form_batch(queue, tenant, setting)
     predicted = pool.cost.median(batch.rows, batch.length)
     charges = split(batch.members, [owner.account for owner in batch.owners], pool.cost, predicted)
     state.next_batch = number = state.next_batch + 1
-    worker.batches[number] = RunningBatch(
-        number, queue.key, batch.members, batch.rows, batch.length, now, predicted, charges
-    )
+    staged = bool(worker.batches) and not worker.has_room
+    running = RunningBatch(number, queue.key, batch.members, batch.rows, batch.length, now, predicted, charges, staged)
+    worker.batches[number] = running
+    if not staged:
+        placement.began(worker, running, pool.cost, now)
     pool.taken(batch.members)
     refs = [PartRef(part.request.id, part.index) for part in batch.members]
     reason = _reason(state, pool, batch, before, now)
     state.effects.append(DispatchBatch(worker.id, number, queue.key, tuple(refs), reason))
-    pool.refresh(worker)
+    placement.refresh(worker)
     _after(state, pool, queue, now)
 
 
@@ -97,7 +111,7 @@ def _admit(state: State, pool: Pool, worker: Worker, queue: KeyQueue, tenant: Te
     request.attempt += 1
     worker.sequences[request.id] = RunningSequence(head, request.attempt, account)
     state.effects.append(AdmitSequence(worker.id, request.id, request.attempt, queue.key))
-    pool.refresh(worker)
+    pool.placement.refresh(worker)
     _after(state, pool, queue, state.now)
 
 

@@ -66,9 +66,8 @@ def memory_pressure_changed(state: State, event: MemoryPressureChanged, now: Ins
 
 
 def _reconsider(state: State, pool: Pool) -> None:
-    """Queues that hold their parts may have a reason to let go now."""
+    pool.reconsider()
     for queue in pool.keys.values():
-        pool.agenda.update(queue)
         state.timers.arm(pool, queue, state.now)
     state.touch(pool)
 
@@ -78,7 +77,7 @@ def worker_starting(state: State, event: WorkerStarting, now: Instant) -> None:
         raise InvariantViolation(f"worker id {event.worker} is used twice")
     pool = state.pool_of(event.version, "WorkerStarting")
     worker = Worker(event.worker, pool)
-    state.workers[worker.id] = pool.workers[worker.id] = worker
+    state.workers[worker.id] = pool.placement.workers[worker.id] = worker
 
 
 def worker_ready(state: State, event: WorkerReady, now: Instant) -> None:
@@ -88,7 +87,7 @@ def worker_ready(state: State, event: WorkerReady, now: Instant) -> None:
     worker.become(WorkerState.READY)
     worker.capacity = event.capacity
     worker.pool.cost.seed(event.measurements)
-    worker.pool.refresh(worker)
+    worker.pool.placement.refresh(worker)
     state.touch(worker.pool)
 
 
@@ -97,7 +96,7 @@ def worker_draining(state: State, event: WorkerDraining, now: Instant) -> None:
     if worker is None or worker.state is WorkerState.DRAINING:
         return
     worker.become(WorkerState.DRAINING)
-    worker.pool.refresh(worker)
+    worker.pool.placement.refresh(worker)
     state.touch(worker.pool)
 
 
@@ -115,7 +114,7 @@ def capacity_changed(state: State, event: CapacityChanged, now: Instant) -> None
     if worker is None:
         return
     worker.capacity = event.capacity
-    worker.pool.refresh(worker)
+    worker.pool.placement.refresh(worker)
     state.touch(worker.pool)
 
 

@@ -43,11 +43,13 @@ def _requests(state: State) -> None:
 
 
 def _workers(state: State, pool: Pool) -> None:
-    for worker in pool.workers.values():
+    for worker in pool.placement.workers.values():
         story = f"worker {worker.id} of {pool.version} ({worker.state.value})"
         _require(state.workers.get(worker.id) is worker, f"{story} is not among all workers")
         _require(worker.state not in (WorkerState.STOPPED, WorkerState.LOST), f"{story} should be forgotten")
-        _require(worker.has_room == (worker.id in pool.free), f"{story}: room {worker.has_room}, index disagrees")
+        _require(
+            worker.has_room == (worker.id in pool.placement.free), f"{story}: room {worker.has_room}, index disagrees"
+        )
         for batch in worker.batches.values():
             keys = {part.request.key for part in batch.members}
             _require(keys == {batch.key}, f"batch {batch.id} of {story} holds keys {keys}")
@@ -91,7 +93,7 @@ def _sums(state: State, pool: Pool) -> None:
 
 def _accounts(pool: Pool) -> None:
     active = Counter(part.request.tenant for queue in pool.keys.values() for part in queue.waiting())
-    for worker in pool.workers.values():
+    for worker in pool.placement.workers.values():
         active.update(part.request.tenant for batch in worker.batches.values() for part in batch.members)
         active.update(running.account.tenant for running in worker.sequences.values())
     known = {a.tenant: a.active for a in pool.fair.accounts.values() if a.active}
@@ -99,13 +101,17 @@ def _accounts(pool: Pool) -> None:
 
 
 def _nothing_is_stuck(state: State, pool: Pool) -> None:
-    """Work conservation: nothing with a reason to leave stays beside a worker with room."""
-    if pool.free:
+    """Work conservation: nothing with a reason to leave stays beside a worker with room, unless for a while."""
+    free = list(pool.placement.free)
+    if free and not state.now < pool.wake < NEVER:
         for queue in pool.keys.values():
             reason = pool.reason(queue, state.now)
-            _require(reason is None, f"{queue.key} should leave ({reason}), and workers {list(pool.free)} have room")
+            _require(reason is None, f"{queue.key} should leave ({reason}), and workers {free} have room")
+    if free and state.now < pool.wake < NEVER:
+        ceiling = min(queue.oldest() for queue in pool.keys.values()) + pool.policy.max_queue_delay
+        _require(pool.wake <= ceiling, f"{pool.version} waits beside {free} until {pool.wake}, longer than {ceiling}")
     if pool.waiting:
-        _require(pool.has_worker, f"{pool.version}: {pool.waiting} parts wait for a version that nobody runs")
+        _require(pool.placement.has_worker, f"{pool.version}: {pool.waiting} parts wait for a version that nobody runs")
 
 
 def _require(holds: bool, story: str) -> None:

@@ -37,6 +37,11 @@ class PartHeap:
             self._heap = [entry for entry in heap if entry[2].state is WAITING]
             heapify(self._heap)
 
+    def put_back(self, at: Instant, part: QueuedPart) -> None:
+        """A part that was taken for a batch waits after all."""
+        if not self._heap or self._heap[0][2] is not part:
+            heappush(self._heap, (at, part.seq, part))
+
     def first(self) -> QueuedPart | None:
         """The waiting part with the smallest instant."""
         heap = self._heap

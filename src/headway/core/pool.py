@@ -9,15 +9,15 @@ from typing import Any
 from headway.core.cost import CostModel
 from headway.core.effects import Reason
 from headway.core.fairness import Account, FairOrder
-from headway.core.ids import BatchKey, Tenant, VersionId, WorkerId
+from headway.core.ids import BatchKey, Tenant, VersionId
 from headway.core.lazy import Agenda
 from headway.core.leaving import why
+from headway.core.placement import Placement
 from headway.core.policy import BatchPolicy, Style
 from headway.core.queue import KeyQueue
-from headway.core.rate import RateMeter
+from headway.core.rate import ArrivalRate, RateMeter
 from headway.core.requests import QueuedPart
 from headway.core.units import NEVER, Instant
-from headway.core.workers import Worker, WorkerState
 
 KEEP_KEYS = 256
 """Empty queues beyond this many are forgotten, so that clients cannot grow the pool by odd shapes."""
@@ -31,19 +31,21 @@ class Pool:
     """number: order of configuration.
 
     queued: requests with a part that waits.  waiting: parts that wait.  rows: their rows.
-    free: workers with room, longest free first; an index of what `Worker.has_room` says.
+    wake: when it is to be decided again even if nothing happens: a worker may be staged for, or what
+        waits beside an idle one has waited long enough.
     """
 
     __slots__ = (
         "_key_number",
         "agenda",
+        "arrivals",
         "cost",
         "draining",
         "fair",
-        "free",
         "keys",
         "now",
         "number",
+        "placement",
         "policy",
         "pressure",
         "queued",
@@ -51,7 +53,7 @@ class Pool:
         "rows",
         "version",
         "waiting",
-        "workers",
+        "wake",
     )
 
     def __init__(self, version: VersionId, number: int, policy: BatchPolicy, weights: dict[Tenant, float]) -> None:
@@ -61,8 +63,8 @@ class Pool:
         self.cost = CostModel()
         self.fair = FairOrder(weights)
         self.rate = RateMeter()
-        self.workers: dict[WorkerId, Worker] = {}
-        self.free: dict[WorkerId, Worker] = {}
+        self.arrivals = ArrivalRate()
+        self.placement = Placement()
         self.keys: dict[BatchKey, KeyQueue] = {}
         self.agenda: Agenda[KeyQueue] = Agenda(self._priority)
         self.queued = 0
@@ -71,6 +73,7 @@ class Pool:
         self.draining = False
         self.pressure = False
         self.now: Instant = 0
+        self.wake: Instant = NEVER
         self._key_number = 0
 
     # -- parts -----------------------------------------------------------------------------
@@ -148,6 +151,11 @@ class Pool:
 
     # -- keys ------------------------------------------------------------------------------
 
+    def reconsider(self) -> None:
+        """Queues that hold their parts may have a reason to let go now."""
+        for queue in self.keys.values():
+            self.agenda.update(queue)
+
     def reason(self, queue: KeyQueue, now: Instant) -> Reason | None:
         """Why something of this key should leave now; None = nothing should."""
         policy = self.policy
@@ -191,7 +199,7 @@ class Pool:
 
         NEVER where another worker can take that head. Looks at a few keys: those that were used first.
         """
-        if len(self.keys) == 1 or len(self.free) > 1:
+        if len(self.keys) == 1 or len(self.placement.free) > 1:
             return NEVER
         heads = (other.head() for other in islice(self.keys.values(), LOOK_AT_KEYS) if other is not queue)
         return min((head.latest_start for head in heads if head is not None), default=NEVER)
@@ -205,25 +213,3 @@ class Pool:
             for tenant_queue in account.queues.values():
                 tenant_queue.queue.turns.update(tenant_queue)
                 self.agenda.update(tenant_queue.queue)
-
-    # -- workers ---------------------------------------------------------------------------
-
-    def refresh(self, worker: Worker) -> None:
-        """Whether it has room may have changed."""
-        if worker.has_room:
-            self.free.setdefault(worker.id, worker)
-        else:
-            self.free.pop(worker.id, None)
-
-    def retire(self, worker: Worker) -> None:
-        """It is gone for good."""
-        self.workers.pop(worker.id, None)
-        self.free.pop(worker.id, None)
-
-    @property
-    def has_worker(self) -> bool:
-        """Somebody runs this version, or is about to."""
-        for worker in self.workers.values():
-            if worker.state is WorkerState.READY or worker.state is WorkerState.STARTING:
-                return True
-        return False

@@ -1,4 +1,4 @@
-"""How fast a pool gets on with its work, for 'try again after'."""
+"""How fast work comes, and how fast a pool gets on with it."""
 
 from __future__ import annotations
 
@@ -42,3 +42,33 @@ class RateMeter:
 
     def restore(self, state: list[int]) -> None:
         self._since, self._count, self._before = state
+
+
+class ArrivalRate:
+    """The mean gap between arriving parts, over the last few dozen."""
+
+    __slots__ = ("_gap", "_last")
+
+    FOLLOW = 1 / 32
+
+    def __init__(self) -> None:
+        self._gap = 0.0
+        self._last: Instant = 0
+
+    def add(self, count: int, now: Instant) -> None:
+        """count: parts that came together."""
+        if self._last:
+            share = (now - self._last) / count
+            weight = 1 - (1 - self.FOLLOW) ** count
+            self._gap = share if self._gap == 0 else self._gap + weight * (share - self._gap)
+        self._last = now
+
+    def gap(self, now: Instant) -> Duration:
+        """Nanoseconds from one to the next; at least since the last. 0: not known."""
+        return int(max(self._gap, now - self._last)) if self._gap else 0
+
+    def snapshot(self) -> list[float]:
+        return [self._gap, self._last]
+
+    def restore(self, state: list[float]) -> None:
+        self._gap, self._last = state[0], int(state[1])

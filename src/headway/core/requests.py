@@ -103,6 +103,10 @@ class QueuedPart:
         self.seq = seq
         self.state = WAITING
 
+    def __lt__(self, other: QueuedPart) -> bool:
+        """A heap may hold a part twice, once put back: equal entries then compare the parts."""
+        return self.seq < other.seq
+
     @property
     def ref(self) -> PartRef:
         return PartRef(self.request.id, self.index)

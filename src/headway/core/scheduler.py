@@ -97,6 +97,8 @@ class Scheduler:
         state.effects = effects
         for pool in state.pools.values():
             pool.now = now
+            if pool.wake <= now:
+                state.touch(pool)
         for event in events:
             _APPLY[type(event)](state, event, now)
         self._expire(now)
@@ -109,7 +111,12 @@ class Scheduler:
 
     def next_wakeup(self) -> Instant:
         """When `handle` must be called even if nothing happens. NEVER: not at all."""
-        return min(self._state.deadlines.first(), self._state.timers.first())
+        state = self._state
+        wake = min(state.deadlines.first(), state.timers.first())
+        for pool in state.pools.values():
+            if pool.wake < wake:
+                wake = pool.wake
+        return wake
 
     def is_idle(self) -> bool:
         """No request without an outcome, and nothing runs."""

@@ -18,7 +18,7 @@ from headway.core.requests import PartState, QueuedPart, Request
 from headway.core.state import State
 from headway.core.workers import RunningBatch, RunningSequence, Worker, WorkerState
 
-FORMAT = 2
+FORMAT = 3
 
 
 def take(state: State) -> dict[str, Any]:
@@ -122,8 +122,11 @@ def _pool(pool: Pool) -> dict[str, Any]:
         "cost": pool.cost.snapshot(),
         "fair": pool.fair.snapshot(),
         "rate": pool.rate.snapshot(),
-        "workers": [_worker(worker) for worker in pool.workers.values()],
-        "free": list(pool.free),
+        "arrivals": pool.arrivals.snapshot(),
+        "overhead": pool.placement.overhead,
+        "wake": pool.wake,
+        "workers": [_worker(worker) for worker in pool.placement.workers.values()],
+        "free": list(pool.placement.free),
     }
 
 
@@ -136,6 +139,9 @@ def _restore_pool(state: State, saved: dict[str, Any]) -> None:
     pool.cost = CostModel.restore(saved["cost"])
     pool.fair.restore(saved["fair"])
     pool.rate.restore(saved["rate"])
+    pool.arrivals.restore(saved["arrivals"])
+    pool.placement.overhead = saved["overhead"]
+    pool.wake = saved["wake"]
     state.pools[version] = pool
 
 
@@ -144,6 +150,9 @@ def _worker(worker: Worker) -> dict[str, Any]:
         "id": worker.id,
         "state": worker.state.value,
         "capacity": list(worker.capacity),
+        "ends_at": worker.ends_at,
+        "stage_at": worker.stage_at,
+        "pace": worker.pace,
         "batches": [
             {
                 "id": batch.id,
@@ -152,6 +161,7 @@ def _worker(worker: Worker) -> dict[str, Any]:
                 "length": batch.length,
                 "started": batch.started,
                 "predicted": batch.predicted,
+                "staged": batch.staged,
                 "charges": [[account.tenant, amount] for account, amount in batch.charges],
             }
             for batch in worker.batches.values()
@@ -169,7 +179,8 @@ def _restore_workers(state: State, saved: dict[str, Any], parts: dict[PartRef, Q
         worker = Worker(entry["id"], pool)
         worker.state = WorkerState(entry["state"])
         worker.capacity = Capacity(*entry["capacity"])
-        state.workers[worker.id] = pool.workers[worker.id] = worker
+        worker.ends_at, worker.stage_at, worker.pace = entry["ends_at"], entry["stage_at"], entry["pace"]
+        state.workers[worker.id] = pool.placement.workers[worker.id] = worker
         for batch in entry["batches"]:
             members = [parts[PartRef(*ref)] for ref in batch["members"]]
             worker.batches[batch["id"]] = RunningBatch(
@@ -181,14 +192,15 @@ def _restore_workers(state: State, saved: dict[str, Any], parts: dict[PartRef, Q
                 batch["started"],
                 batch["predicted"],
                 [(accounts[tenant], amount) for tenant, amount in batch["charges"]],
+                batch["staged"],
             )
             for part in members:
                 pool.fair.enter(accounts[part.request.tenant])
         for id, index, attempt, tenant in entry["sequences"]:
             worker.sequences[id] = RunningSequence(parts[PartRef(id, index)], attempt, accounts[tenant])
             pool.fair.enter(accounts[tenant])
-    for id in saved["free"]:
-        pool.refresh(pool.workers[id])
+    for id in dict.fromkeys([*saved["free"], *pool.placement.workers]):  # the free ones in their old order
+        pool.placement.refresh(pool.placement.workers[id])
 
 
 def _requeue(state: State, parts: Iterable[QueuedPart]) -> None:

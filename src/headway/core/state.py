@@ -88,7 +88,7 @@ class State:
                 assert part.state is DONE or part.state is GONE
 
     def _abort(self, request: Request) -> None:
-        for worker in request.pool.workers.values():
+        for worker in request.pool.placement.workers.values():
             running = worker.sequences.get(request.id)
             if running is not None and running.attempt == request.attempt:
                 self.effects.append(AbortSequence(worker.id, request.id, request.attempt))

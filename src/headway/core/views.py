@@ -65,9 +65,9 @@ def view(pool: Pool) -> VersionView:
         waiting_parts=pool.waiting,
         waiting_rows=pool.rows,
         oldest=oldest,
-        running_batches=sum(len(w.batches) for w in pool.workers.values()),
-        running_sequences=sum(len(w.sequences) for w in pool.workers.values()),
-        workers={w.id: w.state for w in pool.workers.values()},
+        running_batches=sum(len(w.batches) for w in pool.placement.workers.values()),
+        running_sequences=sum(len(w.sequences) for w in pool.placement.workers.values()),
+        workers={w.id: w.state for w in pool.placement.workers.values()},
         virtual_time=pool.fair.virtual_time,
         counters={a.tenant: a.counter for a in pool.fair.accounts.values()},
         cost_error=pool.cost.error,
@@ -79,7 +79,7 @@ def view(pool: Pool) -> VersionView:
 def _state(pool: Pool) -> VersionState:
     if pool.draining:
         return VersionState.DRAINING
-    states = [w.state for w in pool.workers.values()]
+    states = [w.state for w in pool.placement.workers.values()]
     if WorkerState.READY in states:
         return VersionState.READY
     return VersionState.LOADING if WorkerState.STARTING in states else VersionState.UNAVAILABLE
@@ -160,9 +160,9 @@ def detail(scheduler: Scheduler, version: VersionId, now: Instant) -> VersionDet
         policy=pool.policy,
         cost=_cost_detail(pool),
         completed_per_second=_per_second(pool.rate, now),
-        arrived_per_second=None,
-        paces={},
-        overhead=None,
+        arrived_per_second=SECOND / gap if (gap := pool.arrivals.gap(now)) else 0.0,
+        paces={worker.id: worker.pace for worker in pool.placement.workers.values()},
+        overhead=pool.placement.overhead,
     )
 
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from enum import Enum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from headway.core.errors import InvariantViolation
 from headway.core.ids import BatchId, BatchKey, Capacity, RequestId, WorkerId
 from headway.core.requests import QueuedPart
-from headway.core.units import Duration, Instant
+from headway.core.units import NEVER, Duration, Instant
 
 if TYPE_CHECKING:
     from headway.core.fairness import Account
@@ -33,9 +33,13 @@ WORKER_LIFECYCLE: dict[WorkerState, tuple[WorkerState, ...]] = {
 
 
 class RunningBatch:
-    """A batch that a worker has. charges: what each account was charged for it, as predicted."""
+    """A batch that a worker has.
 
-    __slots__ = ("charges", "id", "key", "length", "members", "predicted", "rows", "started")
+    charges: what each account was charged for it, as predicted.
+    started: when it was dispatched; for one that was staged, when the one before it ended.
+    """
+
+    __slots__ = ("charges", "id", "key", "length", "members", "predicted", "rows", "staged", "started")
 
     def __init__(
         self,
@@ -47,6 +51,7 @@ class RunningBatch:
         started: Instant,
         predicted: Duration,
         charges: list[tuple[Account, int]],
+        staged: bool,
     ) -> None:
         self.id = id
         self.key = key
@@ -56,6 +61,7 @@ class RunningBatch:
         self.started = started
         self.predicted = predicted
         self.charges = charges
+        self.staged = staged
 
 
 class RunningSequence:
@@ -74,9 +80,11 @@ class Worker:
 
     batches, sequences: what it holds, in the order it was given them. A sequence stays here after
     its request was given up, until the worker says that its room is free.
+    ends_at: when what it runs is expected to end.  stage_at: when the next batch may be handed over.
+    pace: how long it takes for what takes the pool's workers 1 (2 = half as fast).
     """
 
-    __slots__ = ("batches", "capacity", "id", "pool", "sequences", "state")
+    __slots__ = ("batches", "capacity", "ends_at", "entry", "id", "pace", "pool", "sequences", "stage_at", "state")
 
     def __init__(self, id: WorkerId, pool: Pool) -> None:
         self.id = id
@@ -85,6 +93,10 @@ class Worker:
         self.capacity = Capacity(0, 0, 0)
         self.batches: dict[BatchId, RunningBatch] = {}
         self.sequences: dict[RequestId, RunningSequence] = {}
+        self.ends_at: Instant = 0
+        self.stage_at: Instant = NEVER
+        self.pace = 1.0
+        self.entry: tuple[Any, ...] | None = None
 
     @property
     def has_room(self) -> bool:

@@ -55,7 +55,7 @@ class SimSequence:
 
 @dataclass(slots=True)
 class SimWorker:
-    """busy_since: -1 while it runs nothing."""
+    """busy_since: -1 while it runs nothing.  free_at: when what it was given will have run, one after the other."""
 
     worker: WorkerId
     version: VersionId
@@ -64,6 +64,7 @@ class SimWorker:
     draining: bool = False
     stepping: bool = False
     busy_since: Instant = -1
+    free_at: Instant = 0
     running: dict[BatchId, DispatchBatch] = field(default_factory=dict)
     sequences: dict[tuple[RequestId, int], SimSequence] = field(default_factory=dict)
 
@@ -166,16 +167,19 @@ class Fleet:
     def _dispatch(self, effect: DispatchBatch) -> None:
         worker = self.workers[effect.worker]
         parts = [self._driver.requests[request].parts[part] for request, part in effect.parts]
-        duration = self.models[worker.version].cost(sum(p.rows for p in parts), max(p.length for p in parts))
+        model = self.models[worker.version]
+        duration = model.cost(sum(p.rows for p in parts), max(p.length for p in parts))
         if self._happens(self.faults.slow):
             duration *= self.faults.slow_factor
         worker.running[effect.batch] = effect
         self._begin(worker)
+        begins = max(self._driver.now + model.hand_over, worker.free_at)
         if self._happens(self.faults.hang):
-            self._driver.at(self._driver.now + 3 * duration, lambda: self.lose(worker, "no progress"))
+            self._driver.at(begins + 3 * duration, lambda: self.lose(worker, "no progress"))
             duration *= 4
         answer = self._answer(effect, duration)
-        self._driver.at(self._driver.now + duration, lambda: self._batch_ended(worker, answer))
+        worker.free_at = begins + duration
+        self._driver.at(worker.free_at + model.hand_over, lambda: self._batch_ended(worker, answer))
         if self._happens(self.faults.misdirected):
             early = self._driver.now + self._rng.randrange(duration)
             self._driver.at(early // self.faults.grid * self.faults.grid, lambda: self._tell_wrongly(answer))

@@ -69,7 +69,7 @@ class Oracle:
         self._everything_due_was_done()
         self._order_among_equals()
         for version in self.ledger.versions.values():
-            self._nobody_idles_beside_work(version)
+            self._nobody_idles_beside_work(version, scheduler)
         self._timers(scheduler)
         self._bounds()
         for view in scheduler.views():
@@ -141,7 +141,8 @@ class Oracle:
     def _dispatched(self, effect: DispatchBatch) -> None:
         version = self.ledger.versions[effect.key.version_id]
         worker = self._able_worker(effect.worker, version, str(effect))
-        self._require(len(worker.batches) < worker.capacity.batch_slots, f"{effect}: worker {worker} has no free slot")
+        room = worker.capacity.batch_slots + 1  # one may be staged behind what runs
+        self._require(len(worker.batches) < room, f"{effect}: worker {worker} has no free slot")
         self._require(effect.batch not in self._used_batches, f"{effect}: the batch id was used before")
         self._require(bool(effect.parts), f"{effect}: an empty batch")
         self._used_batches.add(effect.batch)
@@ -264,7 +265,7 @@ class Oracle:
         timed = one.event.deadline != NEVER or other.event.deadline != NEVER
         return not timed and one.event.request < other.event.request and one.due <= other.due
 
-    def _nobody_idles_beside_work(self, version: TrackedVersion) -> None:
+    def _nobody_idles_beside_work(self, version: TrackedVersion, scheduler: Scheduler) -> None:
         if not version.waiting:
             return
         free = [worker for worker in version.workers.values() if worker.has_free_slot]
@@ -273,9 +274,18 @@ class Oracle:
             return
         held = version.policy.hold and not (version.draining or self.ledger.draining or self.ledger.memory_high)
         if not held or version.is_sequence:
-            self.fail(f"worker {free[0].worker} idles beside the waiting {list(version.waiting)[:5]}")
+            self._spaces_departures(version, free[0].worker, scheduler)
+            return
         for signature in {r.event.key.signature: None for r in version.waiting.values()}:
             self._held_for_a_reason(version, signature)
+
+    def _spaces_departures(self, version: TrackedVersion, idle: int, scheduler: Scheduler) -> None:
+        """Work may wait beside an idle worker only while another is busy, with a timer, up to the queue delay."""
+        story = f"worker {idle} idles beside the waiting {list(version.waiting)[:5]}"
+        self._require(not version.is_sequence and any(w.batches for w in version.workers.values()), story)
+        oldest = min(request.arrived for request in version.waiting.values())
+        ends = oldest + version.policy.max_queue_delay
+        self._require(scheduler.next_wakeup() <= ends, f"{story} until {scheduler.next_wakeup()}, not {ends}")
 
     def _held_for_a_reason(self, version: TrackedVersion, signature: str) -> None:
         policy = version.policy

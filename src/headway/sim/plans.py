@@ -106,6 +106,7 @@ def _model(rng: Random, policy: BatchPolicy, grid: Duration) -> Model:
         capacity=capacity,
         measurements=warm_up(exact, 32, 256) if rng.random() < 0.7 else (),
         load_time=rng.choice((0, 1, 20)) * grid,
+        hand_over=rng.choice((0, 0, 1)) * grid,
     )
 
 

@@ -45,11 +45,14 @@ class Scenario:
     checked: bool = False
 
 
-def simulate(scenario: Scenario) -> Report:
-    """Until every request has its outcome. Faults that come by themselves end with the arrivals."""
+def simulate(scenario: Scenario, also: tuple[Observer, ...] = ()) -> Report:
+    """Until every request has its outcome. Faults that come by themselves end with the arrivals.
+
+    also: who else watches. Requests are numbered from 1 in the order in which they are sent.
+    """
     recorder, oracle = Recorder(), Oracle()
     observers: tuple[Observer, ...] = (oracle, recorder) if scenario.checked else (recorder,)
-    driver = Driver(Scheduler(), observers)
+    driver = Driver(Scheduler(), observers + also)
     fleet = _fleet(scenario, driver)
     clients = Clients(driver, Random(f"{scenario.seed} clients"))
     driver.tell(ServerConfigured(scenario.server))

@@ -1,0 +1,225 @@
+"""A batch under construction: its members, the caps, who would be harmed, and what company gains."""
+
+from __future__ import annotations
+
+from headway.core.cost import CostModel
+from headway.core.policy import AUTOMATIC_BATCH_TIME, BatchPolicy
+from headway.core.queue import TenantQueue
+from headway.core.record import record
+from headway.core.requests import RUNNING, WAITING, QueuedPart
+from headway.core.units import NEVER, Duration, Instant
+
+NEARLY = 1 / 64
+"""A more urgent part is preferred to one that fits better when it makes the batch at most so much longer."""
+
+
+@record
+class Setting:
+    """What a batch is formed for.
+
+    waiting: parts of the pool that wait, the head included.  workers: that share them.
+    latest_end: when the worker must be free again lest the head of another key be late (NEVER: no matter).
+    start: when the batch will begin to run: now, or when what its worker runs is expected to end.
+    """
+
+    policy: BatchPolicy
+    cost: CostModel
+    waiting: int
+    workers: int
+    latest_end: Instant
+    start: Instant
+
+
+class Forming:
+    """rows, length, deadline, oldest: sum, longest, earliest and first arrival of the members.
+    filled: a cap, and not the cost, kept somebody out.
+    kept: so many of the members are the best batch so far; those behind them are the block on trial.
+    """
+
+    __slots__ = (
+        "_cost",
+        "_kept_predicted",
+        "_others",
+        "_predicted",
+        "_setting",
+        "_time_limit",
+        "_trial_alone",
+        "_trial_length",
+        "_trial_rows",
+        "deadline",
+        "filled",
+        "kept",
+        "length",
+        "members",
+        "oldest",
+        "owners",
+        "rows",
+    )
+
+    kept: int
+    _kept_predicted: Duration
+    _trial_rows: int
+    _trial_length: int
+    _trial_alone: Duration
+
+    def __init__(self, head: QueuedPart, owner: TenantQueue, setting: Setting) -> None:
+        self._setting = setting
+        self._cost = setting.cost
+        self._time_limit = setting.policy.max_batch_time or _automatic_limit(head, setting)
+        self._others = setting.waiting
+        self.members: list[QueuedPart] = []
+        self.owners: list[TenantQueue] = []
+        self.rows = self.length = 0
+        self.deadline = self.oldest = NEVER
+        self.filled = False
+        self.add(head, owner)
+        self.keep()
+
+    # -- members ---------------------------------------------------------------------------
+
+    def add(self, part: QueuedPart, owner: TenantQueue) -> None:
+        part.state = RUNNING
+        self.members.append(part)
+        self.owners.append(owner)
+        self.rows += part.rows
+        if part.length > self.length:
+            self.length = part.length
+        request = part.request
+        if request.deadline < self.deadline:
+            self.deadline = request.deadline
+        if request.arrived < self.oldest:
+            self.oldest = request.arrived
+        self._others -= 1
+        self._predicted = self._cost.median(self.rows, self.length)
+
+    def try_on(self, part: QueuedPart, owner: TenantQueue) -> None:
+        """Add it to the block on trial."""
+        self._trial_rows += part.rows
+        if part.length > self._trial_length:
+            self._trial_length = part.length
+        self._trial_alone += self._cost.median(part.rows, part.length)
+        self.add(part, owner)
+
+    def keep(self) -> None:
+        """What is on trial belongs to the batch."""
+        self.kept = len(self.members)
+        self._kept_predicted = self._predicted
+        self._trial_rows = self._trial_length = 0
+        self._trial_alone = 0
+
+    def drop_trial(self) -> None:
+        """Give back what is on trial: not a cap, its cost keeps it out."""
+        trial, owners = self.members[self.kept :], self.owners[self.kept :]
+        if not trial:
+            return
+        for part in trial:
+            part.state = WAITING
+        for part, owner in zip(reversed(trial), reversed(owners), strict=True):
+            owner.by_length.put_back(part)
+            owner.urgent.put_back(part.due, part)
+        kept, owners = self.members[: self.kept], self.owners[: self.kept]
+        self.members, self.owners = [], []
+        self.rows = self.length = 0
+        self.deadline = self.oldest = NEVER
+        self.filled = False
+        for part, owner in zip(kept, owners, strict=True):
+            self.add(part, owner)
+
+    @property
+    def is_full(self) -> bool:
+        """A cap is reached."""
+        policy = self._setting.policy
+        tokens = self.rows * self.length
+        return self.filled or self.rows >= policy.max_batch_size or 0 < policy.max_batch_tokens <= tokens
+
+    # -- gains -----------------------------------------------------------------------------
+
+    def best_of(
+        self, shorter: QueuedPart | None, longer: QueuedPart | None, urgent: QueuedPart | None
+    ) -> tuple[QueuedPart | None, int]:
+        """Of those that fit the one that lengthens the batch least for what it brings, and its gain.
+
+        The gain may be negative. The most urgent goes before the others where it costs nearly the same.
+        """
+        best: QueuedPart | None = None
+        best_gain = 0
+        for part in (shorter, longer):
+            if part is None:
+                continue
+            gain = self._gain(part)
+            if (best is None or gain > best_gain) and self._fits(part, gain):
+                best, best_gain = part, gain
+        if urgent is None or urgent is best or best is None:
+            return best, best_gain
+        gain = self._gain(urgent)
+        if best_gain - gain <= NEARLY * self._predicted * len(self.members) and self._fits(urgent, gain):
+            return urgent, gain
+        return best, best_gain
+
+    def trial_gains(self) -> bool:
+        """Whether the block on trial takes more off everybody's waiting than it adds.
+
+        Beside running in a batch of its own right after this one, which is what it would do otherwise.
+        """
+        if self._setting.policy.hold:
+            return True
+        alone = min(self._trial_alone, self._cost.median(self._trial_rows, self._trial_length))
+        added = self._predicted - self._kept_predicted
+        saved = alone - added
+        who_gain = self._others + len(self.members) - self.kept
+        return saved * who_gain > added * self.kept * self._setting.workers
+
+    def is_over(self, gain: int) -> bool:
+        """Nobody after a joiner that gains so much can gain: there is no step of the cost ahead."""
+        return gain <= 0 and self.rows >= self._cost.steady_from
+
+    def _gain(self, part: QueuedPart) -> int:
+        """What one joiner takes off everybody's waiting, in nanoseconds, beside running alone."""
+        if self._setting.policy.hold:
+            return 1
+        cost = self._cost
+        length = part.length if part.length > self.length else self.length
+        added = cost.median(self.rows + part.rows, length) - self._predicted
+        saved = cost.median(part.rows, part.length) - added
+        return saved * self._others // self._setting.workers - added * len(self.members)
+
+    # -- limits ----------------------------------------------------------------------------
+
+    def _fits(self, part: QueuedPart, gain: int) -> bool:
+        rows = self.rows + part.rows
+        length = part.length if part.length > self.length else self.length
+        run_time = self._cost.upper(rows, length)
+        policy = self._setting.policy
+        if rows > policy.max_batch_size or 0 < policy.max_batch_tokens < rows * length or run_time > self._time_limit:
+            if gain > 0:
+                self.filled = True
+            return False
+        return not self._harms(part, self._setting.start + run_time)
+
+    def _harms(self, part: QueuedPart, end: Instant) -> bool:
+        """Whether somebody who would be in time is late by this joiner: a member, the joiner itself, or the
+        head of another key. Who is late anyway is no reason against company."""
+        setting = self._setting
+        margin, deadline, latest_end = setting.policy.deadline_margin, part.request.deadline, setting.latest_end
+        if end + margin <= self.deadline and end + margin <= deadline and end <= latest_end:
+            return False
+        without = setting.start + self._cost.upper(self.rows, self.length)
+        alone = setting.start + self._cost.upper(part.rows, part.length)
+        return (
+            without + margin <= self.deadline < end + margin
+            or without <= latest_end < end
+            or alone + margin <= deadline < end + margin
+        )
+
+
+def _automatic_limit(head: QueuedPart, setting: Setting) -> Duration:
+    if setting.policy.hold:
+        return NEVER
+    return max(AUTOMATIC_BATCH_TIME, 2 * setting.cost.upper(head.rows, head.length))
+
+
+def fits_alone(rows: int, length: int, policy: BatchPolicy) -> bool:
+    """Whether a part respects the caps all by itself. One row always does: there is nothing to cut."""
+    if rows == 1:
+        return True
+    return rows <= policy.max_batch_size and not 0 < policy.max_batch_tokens < rows * length

@@ -1,0 +1,115 @@
+"""Which worker: who has room, who will have it next, and how fast each is.
+
+A worker holds what it runs and at most one staged batch, handed over so shortly before the running
+one is expected to end (its lower quantile, less what the hand-over takes) that the device does not
+idle between them, and that the batch can grow until then.
+"""
+
+from __future__ import annotations
+
+from itertools import islice
+from math import exp, log
+
+from headway.core.cost import CostModel
+from headway.core.ids import WorkerId
+from headway.core.lazy import Agenda
+from headway.core.units import NEVER, Duration, Instant
+from headway.core.workers import RunningBatch, Worker, WorkerState
+
+LOOK_AT_WORKERS = 8
+"""Of the free ones, those that are compared by pace: the longest free."""
+FOLLOW_PACE, CLIP_PACE = 0.1, 0.5
+"""A batch moves log(pace) by so much of its error, which counts up to CLIP_PACE."""
+FORGET_PACE = 0.999
+"""What is common to all workers belongs to the cost model: each pace tends back to 1."""
+FOLLOW_OVERHEAD = 1 / 8
+WORTH_STAGING = 1 / 200
+"""A hand-over of less than this part of the run is not worth fixing a batch early."""
+
+
+def _stages(worker: Worker) -> tuple[Instant, WorkerId] | None:
+    """Priority among those that could take a staged batch: who can take it first."""
+    if worker.state is not WorkerState.READY or not worker.batches:
+        return None
+    return (worker.stage_at, worker.id) if len(worker.batches) == worker.capacity.batch_slots else None
+
+
+class Placement:
+    """The workers of one pool.
+
+    free: those with room now, longest free first; an index of what `Worker.has_room` says.
+    overhead: what a batch spends between scheduler and worker, both ways together, as measured.
+    """
+
+    __slots__ = ("_running", "free", "overhead", "workers")
+
+    def __init__(self) -> None:
+        self.workers: dict[WorkerId, Worker] = {}
+        self.free: dict[WorkerId, Worker] = {}
+        self.overhead: Duration = 0
+        self._running: Agenda[Worker] = Agenda(_stages)
+
+    def refresh(self, worker: Worker) -> None:
+        """Whether it has room may have changed."""
+        if worker.has_room:
+            self.free.setdefault(worker.id, worker)
+        else:
+            self.free.pop(worker.id, None)
+        self._running.update(worker)
+
+    def retire(self, worker: Worker) -> None:
+        """It is gone for good."""
+        self.workers.pop(worker.id, None)
+        self.free.pop(worker.id, None)
+        self._running.remove(worker)
+
+    @property
+    def has_worker(self) -> bool:
+        """Somebody runs this version, or is about to."""
+        for worker in self.workers.values():
+            if worker.state is WorkerState.READY or worker.state is WorkerState.STARTING:
+                return True
+        return False
+
+    def pick(self, now: Instant) -> Worker | None:
+        """The fastest of those that have been free longest; else one that a batch may be staged for."""
+        if self.free:
+            return min(islice(self.free.values(), LOOK_AT_WORKERS), key=_pace)
+        worker = self._running.first()
+        return worker if worker is not None and worker.stage_at <= now else None
+
+    def next_stage(self) -> Instant:
+        """When a batch may first be staged. NEVER: it will be an answer that frees a worker."""
+        worker = self._running.first()
+        return NEVER if worker is None else worker.stage_at
+
+    def next_free(self) -> Worker | None:
+        """The busy worker that is expected to be free first."""
+        return self._running.first()
+
+    def began(self, worker: Worker, batch: RunningBatch, cost: CostModel, now: Instant) -> None:
+        """It runs this batch from now on, as far as one can tell."""
+        batch.started = now
+        worker.ends_at = now + int(worker.pace * batch.predicted)
+        worker.stage_at = NEVER
+        if self.overhead > WORTH_STAGING * batch.predicted:
+            lower = int(worker.pace * cost.lower(batch.rows, batch.length))
+            worker.stage_at = now + max(0, lower - self.overhead)
+
+    def ended(self, worker: Worker, batch: RunningBatch, duration: Duration, cost: CostModel, now: Instant) -> None:
+        """The batch is off the worker: what it tells of hand-over and pace, and who runs next."""
+        if not batch.staged:
+            overhead = max(0, now - batch.started - duration)
+            self.overhead += int(FOLLOW_OVERHEAD * (overhead - self.overhead))
+        if len(self.workers) > 1 and batch.predicted > 0 and duration > 0:
+            off = log(duration / (worker.pace * batch.predicted))
+            worker.pace = worker.pace**FORGET_PACE * exp(FOLLOW_PACE * max(-CLIP_PACE, min(CLIP_PACE, off)))
+        following = next(iter(worker.batches.values()), None)
+        if following is not None:
+            self.began(worker, following, cost, now)
+        self.refresh(worker)
+
+
+def _pace(worker: Worker) -> int:
+    """In steps of a quarter, so that noise does not order equals; of equals the longest free comes first."""
+    return round(4 * log(worker.pace, 2))
