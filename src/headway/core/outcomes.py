@@ -39,7 +39,7 @@ class Outcome(Enum):
 
     UNKNOWN_VERSION = "unknown_version"
     TOO_LARGE = "too_large"
-    """One part alone exceeds what a batch of this version may hold."""
+    """It could never be served here: a part exceeds what a batch may hold, or the whole what may wait."""
 
     WORKER_LOST = "worker_lost"
     MODEL_ERROR = "model_error"
