@@ -6,11 +6,12 @@ MiniLM behind a real server that records. Poisson arrivals of mixed length keep 
 the time; then the recording's arrivals (when, which lengths) go through the simulator, with the very scheduler, policy
 and warm-up measurements of the real run.
 
-What the simulator must be told is what a batch costs. That is measured beforehand: the shape by a grid of sizes without
-any server; then, in a run of its own at another load and with other texts, what batches take in service over the
-grid, from the scheduler's handing one over to its hearing of the answer. That ratio is drawn anew for each batch of
-the simulation. `own costs` shows how far apart the two are if the ratios come from the compared run itself:
-what is left then is the simulator's, the rest is the machine's, which was faster or slower than when it was measured.
+What the simulator must be told is what a batch costs. That is measured beforehand: the shape by a grid of sizes
+without any server; then, in a run of its own at another load and with other texts, what batches take in service over
+the grid, from the scheduler's handing one over to its hearing of the answer. For each batch of the simulation that
+ratio is drawn anew, from measured batches of about its size. `own costs` shows how far apart the two are if the
+ratios come from the compared run itself: what is left then is the simulator's, the rest is the machine's, which was
+faster or slower than when it was measured.
 
 Latency is from arrival at the scheduler to the outcome, in both. What the client sees beyond that (reading,
 tokenising, writing) is shown for the real server; the simulator does not know it.
@@ -22,7 +23,7 @@ import argparse
 import json
 import sys
 import tempfile
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -56,6 +57,7 @@ ROWS = (1, 2, 3, 4, 6, 8, 12)
 SIZES = (8, 16, 32, 64, 96, 128, 192, 256)
 TEXTS = 4096
 WARM_UP_S = 2.0
+NEIGHBOURS = 10
 SINGLES_S = 5.0
 """For which texts run one by one without a server, so that it is known what utilisation 1 is."""
 
@@ -149,18 +151,31 @@ def between(sizes: Sequence[int], value: int) -> tuple[int, int, float]:
 
 @dataclass(frozen=True)
 class Costs:
-    """grid: without a server.  ratios: what batches took in service, over the grid."""
+    """grid: without a server.  batches: (by the grid, in service), ascending, of a run on the server."""
 
     grid: Grid
-    ratios: list[float]
+    batches: list[tuple[Duration, Duration]]
+
+    @property
+    def ratios(self) -> list[float]:
+        return [took / expected for expected, took in self.batches]
 
     def drawn(self, rng: Random) -> Cost:
-        return lambda rows, length: max(1, round(self.grid(rows, length) * rng.choice(self.ratios)))
+        """The grid's, times the ratio of a batch that was about as large: what is added does not grow with the size."""
+
+        def cost(rows: int, length: int) -> Duration:
+            expected = self.grid(rows, length)
+            near = bisect_left(self.batches, (expected, 0))
+            reach = max(NEIGHBOURS, len(self.batches) // 16)
+            of_a_size, took = rng.choice(self.batches[max(0, near - reach) : near + reach] or self.batches)
+            return max(1, round(expected * took / of_a_size))
+
+        return cost
 
 
 def costs_of(grid: Grid, run: Run) -> Costs:
     """Until the scheduler hears of the answer the worker is taken, so the channel's time is part of the cost."""
-    return Costs(grid, [trip / grid(rows, length) for rows, length, trip in run.batches])
+    return Costs(grid, sorted((grid(rows, length), trip) for rows, length, trip in run.batches))
 
 
 # -- the real server -------------------------------------------------------------------------------------

@@ -65,6 +65,8 @@ class Direct:
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = threads
         options.inter_op_num_threads = 1
+        # as in headway's worker, so that nothing but the batches differs
+        options.add_session_config_entry("session.intra_op.allow_spinning", "0")
         self._session = onnxruntime.InferenceSession(str(model), options, providers=["CPUExecutionProvider"])
         self._texts: dict[int, Ids] = {}
 

@@ -33,6 +33,8 @@ class MiniLM(Worker):
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = int(os.environ["PEER_THREADS"])
         options.inter_op_num_threads = 1
+        # as in headway's worker, so that nothing but the server differs
+        options.add_session_config_entry("session.intra_op.allow_spinning", "0")
         self.session = onnxruntime.InferenceSession(
             str(directory / "model.onnx"), options, providers=["CPUExecutionProvider"]
         )
