@@ -8,10 +8,10 @@ and warm-up measurements of the real run.
 
 What the simulator must be told is what a batch costs. That is measured beforehand: the shape by a grid of sizes
 without any server; then, in a run of its own at another load and with other texts, what batches take in service over
-the grid, from the scheduler's handing one over to its hearing of the answer. For each batch of the simulation that
-ratio is drawn anew, from measured batches of about its size. `own costs` shows how far apart the two are if the
-ratios come from the compared run itself: what is left then is the simulator's, the rest is the machine's, which was
-faster or slower than when it was measured.
+the grid, from the scheduler's handing one over (or from the end of the one before, if that is later) to its hearing
+of the answer. For each batch of the simulation that ratio is drawn anew, from measured batches of about its size.
+`own costs` shows how far apart the two are if the ratios come from the compared run itself: what is left then is the
+simulator's, the rest is the machine's, which was faster or slower than when it was measured.
 
 Latency is from arrival at the scheduler to the outcome, in both. What the client sees beyond that (reading,
 tokenising, writing) is shown for the real server; the simulator does not know it.
@@ -28,7 +28,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
-from statistics import fmean, median
+from statistics import median
 from typing import Any
 
 from lab import servers
@@ -59,7 +59,7 @@ TEXTS = 4096
 WARM_UP_S = 2.0
 NEIGHBOURS = 10
 SINGLES_S = 5.0
-"""For which texts run one by one without a server, so that it is known what utilisation 1 is."""
+"""For which texts run one by one without a server: from that comes the load of the run that gives the costs."""
 
 CONFIG = """
 [server]
@@ -77,7 +77,7 @@ lengths = [8, 32, 128, 256]
 
 @dataclass
 class Run:
-    """What the core was told and said in one run. batches: (rows, length, from handing over to the answer)."""
+    """What the core was told and said in one run. batches: (rows, length, nanoseconds)."""
 
     policy: VersionConfigured
     server: ServerConfigured
@@ -94,6 +94,7 @@ def read(directory: Path) -> Run:
     completed: dict[RequestId, Instant] = {}
     lengths: dict[RequestId, tuple[Part, ...]] = {}
     running: dict[int, tuple[Instant, int, int]] = {}
+    free_since: dict[int, Instant] = {}
     batches: list[tuple[int, int, Duration]] = []
     for call in calls(directory):
         for event in call.events:
@@ -103,8 +104,11 @@ def read(directory: Path) -> Run:
                 arrivals.append((call.now, event))
                 lengths[event.request] = event.parts
             elif isinstance(event, BatchCompleted):
-                started, rows, length = running.pop(event.batch)
+                handed_over, rows, length = running.pop(event.batch)
+                # one that was handed over while another ran began when that one had ended
+                started = max(handed_over, free_since.get(event.worker, 0))
                 batches.append((rows, length, call.now - started))
+                free_since[event.worker] = call.now
         for effect in call.effects:
             if isinstance(effect, DispatchBatch):
                 parts = [lengths[request][part] for request, part in effect.parts]
@@ -264,9 +268,14 @@ def compare(run: Run, costs: Costs, seed: int) -> dict[str, dict[str, float]]:
     return {"real": figures(done), **{name: figures(simulated(run, c, seed)) for name, c in simulations.items()}}
 
 
+def served_per_busy_s(run: Run) -> float:
+    """Requests per second of a worker's time: the rate of utilisation 1, if batches stayed as they are."""
+    return len(run.completed) * SECOND / sum(took for *_, took in run.batches)
+
+
 def busy_share(run: Run) -> float:
     span = max(run.completed.values()) - run.arrivals[0][0]
-    return sum(trip for *_, trip in run.batches) / span
+    return sum(took for *_, took in run.batches) / span
 
 
 def table(rows: Sequence[dict[str, Any]]) -> str:
@@ -334,11 +343,12 @@ def main() -> None:
         for number in range(options.rounds):
             full = plain.measure(texts(TEXTS, 0).lengths, 0, SINGLES_S)["ok_per_s"]
             grid = Grid(plain.grid(ROWS, SIZES))
-            costs = costs_of(grid, real(options, CALIBRATION * full, 0)[0])
+            calibration, _ = real(options, CALIBRATION * full, 0)
+            costs = costs_of(grid, calibration)
             in_service = f"in service {median(costs.ratios):.2f} x the grid"
             say(f"round {number + 1}: {full:.1f}/s one by one without a server; {in_service}")
             for utilisation in UTILISATIONS:
-                rate = utilisation * full / fmean(costs.ratios)
+                rate = utilisation * served_per_busy_s(calibration)
                 rows.append(one(options, utilisation, rate, costs, 1 + number))
             say(f"machine: {calibrated(plain.calibrate())}")
     print(f"`python benchmarks/sim_vs_real.py {' '.join(sys.argv[1:])}`: medians of {options.rounds} rounds,")

@@ -22,6 +22,19 @@ from lab.loads import Point, texts  # noqa: E402
 
 del sys.path[:2]
 
+from headway.core.effects import DispatchBatch, Reason, ResolveRequest  # noqa: E402
+from headway.core.events import (  # noqa: E402
+    BatchCompleted,
+    RequestArrived,
+    ServerConfigured,
+    VersionConfigured,
+    WorkerReady,
+)
+from headway.core.ids import BatchKey, Part, PartRef, VersionId  # noqa: E402
+from headway.core.outcomes import Outcome  # noqa: E402
+from headway.core.policy import BatchPolicy, ServerPolicy  # noqa: E402
+from headway.runtime.codec import FORMAT, Header, Snapshot, encode, encode_call  # noqa: E402
+
 MS = 1_000_000
 
 
@@ -111,6 +124,21 @@ def test_simulated_batches_take_the_grid_times_the_ratio_of_a_measured_batch_of_
     cost = sim_vs_real.Costs(grid, sorted(small + large)).drawn(Random(1))
     assert {150 <= cost(1, 10) < 190 for _ in range(50)} == {True}
     assert {220 <= cost(1, 20) <= 2 * 190 for _ in range(50)} == {True}
+
+
+def test_a_batch_that_was_handed_over_while_another_ran_began_when_that_one_had_ended(tmp_path):
+    version, key = VersionId("m", 1), BatchKey("m", 1, "x")
+    told = [ServerConfigured(ServerPolicy()), VersionConfigured(version, BatchPolicy()), WorkerReady(1)]
+    requests = [RequestArrived(n, "t", key, (Part(1, 10 * n),)) for n in (1, 2)]
+    batches = [DispatchBatch(1, n, key, (PartRef(n, 0),), Reason.IDLE) for n in (1, 2)]
+    lines = [encode(Header(FORMAT, "0")), encode(Snapshot({}))]
+    lines += [encode_call(100, [*told, *requests], batches)]
+    lines += [encode_call(150, [BatchCompleted(1, 1, 45)], [ResolveRequest(1, Outcome.COMPLETED)])]
+    lines += [encode_call(190, [BatchCompleted(1, 2, 35)], [ResolveRequest(2, Outcome.COMPLETED)])]
+    (tmp_path / "trace-1.jsonl").write_bytes(b"".join(line + b"\n" for line in lines))
+    run = sim_vs_real.read(tmp_path)
+    assert run.batches == [(1, 10, 50), (1, 20, 40)]
+    assert run.completed == {1: 150, 2: 190}
 
 
 def test_figures_leave_the_warm_up_out():
