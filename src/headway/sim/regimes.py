@@ -148,7 +148,8 @@ def write_verdicts(verdicts: Sequence[Verdict]) -> str:
 
 
 @cache
-def _trace(path: Path, count: int) -> Load:
+def read_load(path: Path, count: int) -> Load:
+    """The first `count` requests of a trace."""
     rows = list(islice(read_trace(path), count))
     return Load([row.at for row in rows], [row.length for row in rows])
 
@@ -160,25 +161,24 @@ def _lengths(seed: str, count: int) -> list[int]:
 
 
 @cache
-def capacity_of(shape: str, arrivals: str, traces: Path) -> float:
-    """Requests per second and worker, at the best fixed setting for the lengths that come."""
-    if arrivals in TRACES:
-        lengths = list(_trace(traces / TRACES[arrivals], 1 << 30).lengths)
-    else:
-        lengths = _lengths("capacity", SATURATING)
-    return capacity(lengths[:SATURATING], SHAPES[shape], grid(MAX_LENGTH))
+def capacity_of(shape: str, trace: Path | None) -> float:
+    """Requests per second and worker, at the best fixed setting for the trace's lengths, or for invented ones."""
+    lengths = read_load(trace, SATURATING).lengths if trace else _lengths("capacity", SATURATING)
+    return capacity(lengths, SHAPES[shape], grid(MAX_LENGTH))
 
 
 def draws(cell: Cell, count: int, traces: Path) -> list[Load]:
     """count: requests in each. A trace is played once, its time stretched to the load."""
-    rate = cell.load * cell.workers * capacity_of(cell.shape, cell.arrivals, traces)
-    if cell.arrivals in TRACES:
-        return [_stretched(_trace(traces / TRACES[cell.arrivals], 2 * count), rate)]
+    trace = traces / TRACES[cell.arrivals] if cell.arrivals in TRACES else None
+    rate = cell.load * cell.workers * capacity_of(cell.shape, trace)
+    if trace:
+        return [stretched(read_load(trace, 2 * count), rate)]
     seeds = range(DRAWS if NOISY_FROM <= cell.load <= 1 else 1)
     return [_drawn(cell.arrivals, f"{cell.arrivals} {seed}", rate, count) for seed in seeds]
 
 
-def _stretched(trace: Load, rate: float) -> Load:
+def stretched(trace: Load, rate: float) -> Load:
+    """The trace with its time drawn out or pressed together to so many requests per second."""
     span = trace.at[-1] - trace.at[0]
     speed = rate * span / (len(trace.at) * SECOND)
     return Load([round(at / speed) for at in trace.at], trace.lengths)
