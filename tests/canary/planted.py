@@ -103,8 +103,8 @@ CANARIES = (
     Canary(
         "the last one that waits is given up on an estimate",
         "dispatch",
-        "return pool.waiting > 1 and start",
-        "return pool.waiting > 0 and start",
+        "            if pool.waiting > 1:\n",
+        "            if pool.waiting > 0:\n",
     ),
     Canary(
         "a worker is staged for without end",

@@ -28,6 +28,7 @@ from headway.wire.messages import (
     PartInput,
     Progress,
     Stop,
+    Withdraw,
 )
 from headway.wire.tensors import TensorHeader, from_numpy
 from tests import models
@@ -183,7 +184,7 @@ def test_a_stream_is_emitted_word_by_word_and_finishes(tmp_path: Path):
         received = [worker.receive()[0] for _ in range(3)]
         assert [(one.request, one.attempt, one.first, one.values) for one in received[:2]] == [
             (21, 1, 0, [{"text_output": "to", "index": 0}]),
-            (21, 1, 1, [{"text_output": "be", "index": 1}]),
+            (21, 1, 1, [{"text_output": " be", "index": 1}]),
         ]
         assert all(one.service > 0 for one in received[:2])
         assert received[2] == Finished(7, 21, 1)
@@ -192,6 +193,35 @@ def test_a_stream_is_emitted_word_by_word_and_finishes(tmp_path: Path):
         assert (refused.code, refused.detail) == ("invalid_input", "text_input must be a string, got NoneType")
         worker.send(Stop(7))
         assert exits(worker) == 0
+
+
+DOUBLES = """
+class Model:
+    inputs = {"x": ("FP32", [-1])}
+    outputs = {"y": ("FP32", [-1]), "together": ("FP32", [-1])}
+
+    def execute(self, requests):
+        return [{"y": 2 * request["x"], "together": 0 * request["x"] + len(requests)} for request in requests]
+"""
+
+
+def test_what_is_withdrawn_before_its_batch_begins_is_not_run_and_the_rest_is(tmp_path: Path):
+    path = python_model(tmp_path / "doubles" / "1", DOUBLES)
+    with worker_process(tmp_path) as worker:
+        ready(worker, path, "python")
+        worker.send(Withdraw(7, 2, 1))
+        worker.execute(1, [{"x": numbers(1)}])
+        message, results = worker.execute(2, [{"x": numbers(1)}, {"x": numbers(2)}, {"x": numbers(3)}])
+        assert [part.error is None for part in message.parts] == [True, False, True]
+        assert "withdrawn" in message.parts[1].error[1]
+        assert [result["y"][0] for result in results if result] == [2, 6]
+        assert results[0]["together"][0] == 2
+        worker.send(Withdraw(7, 2, 0))  # too late: nothing comes of it
+        worker.send(Withdraw(7, 3, 0))
+        message, _ = worker.execute(3, [{"x": numbers(1)}])
+        assert message.parts[0].error is not None and message.execute == 0
+        message, results = worker.execute(4, [{"x": numbers(5)}])
+        assert results[0]["y"][0] == 10
 
 
 def test_an_abort_that_comes_within_a_step_takes_effect_when_that_step_ends(tmp_path: Path):

@@ -65,7 +65,7 @@ class Crowd:
         reply = await ask(self._server.address, path, body, self.headers())
         code = "completed" if reply.status == 200 else reply.json["code"]
         self.codes[code] += 1
-        assert code in {"completed", "deadline_exceeded"} | TEMPORARY | allowed, reply
+        assert code in {"completed", "deadline_exceeded", "deadline_unmeetable"} | TEMPORARY | allowed, reply
         if code in TEMPORARY:
             assert reply.json["retryable"] is True
             await asyncio.sleep(0.02)
@@ -102,7 +102,7 @@ class Crowd:
             errors = [event for event in events if "error" in event]
             assert [event["step"] for event in events if "step" in event] == list(range(len(events) - len(errors)))
             assert errors or len(events) == steps
-            assert all(error["code"] in {"deadline_exceeded"} | TEMPORARY for error in errors)
+            assert all(error["code"] in {"deadline_exceeded", "deadline_unmeetable"} | TEMPORARY for error in errors)
         exchange.cut()
 
     async def leave(self) -> None:

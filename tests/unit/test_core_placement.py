@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from headway.core.effects import Reason
-from headway.core.events import BatchCompleted, RequestCancelled, WorkerLost, WorkerStarting
+from headway.core.effects import Reason, ResolveRequest, WithdrawPart
+from headway.core.events import BatchCompleted, PartFailure, RequestCancelled, WorkerLost, WorkerStarting
 from headway.core.ids import Measurement
 from headway.core.outcomes import Outcome
 from headway.core.policy import BatchPolicy
@@ -48,6 +48,24 @@ def test_a_worker_holds_what_it_runs_and_one_staged_batch_and_no_more():
     assert outcomes(world.complete(staged[0], at=world.now + ms(10))) == {1: Outcome.COMPLETED}
 
 
+def test_the_last_one_that_waits_is_not_staged_where_it_would_be_late():
+    world = told_of_hand_over()
+    began = world.now
+    running = dispatches(world.tell(arrive(0)))[0]
+    world.tell(arrive(1, deadline=began + ms(15)))
+    assert world.tell(at=began + ms(9.5)) == []
+    assert members(world.complete(running, at=began + ms(10))) == [[1]], "on an idle worker it is tried"
+
+
+def test_nothing_is_staged_behind_a_batch_that_is_overdue():
+    world = told_of_hand_over()
+    running = dispatches(world.tell(arrive(0)))[0]
+    assert world.tell(arrive(1), at=world.now + ms(50)) == []
+    assert world.scheduler.next_wakeup() == NEVER
+    world.tell(arrive(2), at=world.now + ms(50))
+    assert members(world.complete(running, at=world.now + ms(1))) == [[1, 2]]
+
+
 def test_nothing_is_staged_where_the_hand_over_costs_nothing():
     world = World(cost=EXACT)
     world.tell(arrive(0))
@@ -64,6 +82,31 @@ def test_nobody_is_woken_for_staging_while_nothing_waits():
     world.tell(RequestCancelled(1))
     world.tell(at=world.scheduler.next_wakeup())
     assert world.scheduler.next_wakeup() == NEVER
+
+
+def test_a_staged_request_that_is_given_up_is_withdrawn_and_the_rest_of_its_batch_stays():
+    world = told_of_hand_over()
+    running = dispatches(world.tell(arrive(0)))[0]
+    world.tell(arrive(1), arrive(2))
+    staged = dispatches(world.tell(at=world.scheduler.next_wakeup()))[0]
+    assert world.tell(RequestCancelled(2)) == [
+        ResolveRequest(2, Outcome.CANCELLED),
+        WithdrawPart(staged.worker, staged.batch, 1),
+    ]
+    world.complete(running)
+    failure = PartFailure(1, Outcome.MODEL_ERROR, "withdrawn before its batch began")
+    assert outcomes(world.tell(BatchCompleted(0, staged.batch, ms(5), (failure,)))) == {1: Outcome.COMPLETED}
+    assert world.scheduler.is_idle()
+
+
+def test_what_runs_already_is_not_withdrawn():
+    world = told_of_hand_over()
+    running = dispatches(world.tell(arrive(0)))[0]
+    world.tell(arrive(1))
+    staged = dispatches(world.tell(at=world.scheduler.next_wakeup()))[0]
+    world.complete(running)
+    assert world.tell(RequestCancelled(1)) == [ResolveRequest(1, Outcome.CANCELLED)]
+    assert world.complete(staged) == []
 
 
 def test_a_lost_worker_takes_its_staged_batch_with_it():

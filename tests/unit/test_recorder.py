@@ -19,6 +19,7 @@ from headway.core.effects import (
     Effect,
     Reason,
     ResolveRequest,
+    WithdrawPart,
 )
 from headway.core.events import (
     BatchCompleted,
@@ -79,6 +80,7 @@ EVENTS: list[Event] = [
 EFFECTS: list[Effect] = [
     DispatchBatch(1, 2, KEY, (PartRef(1, 0), PartRef(1, 1)), Reason.IDLE),
     AdmitSequence(1, 2, 0, KEY),
+    WithdrawPart(1, 9, 0),
     AbortSequence(1, 2, 0),
     DeliverTokens(2, 0, 5, 3),
     ResolveRequest(1, Outcome.QUEUE_FULL, "full", 500),

@@ -143,7 +143,9 @@ def _observe(worker: Worker, batch: RunningBatch, duration: int, now: Instant) -
     """The cost model learns what the batch would have taken on a worker of pace 1."""
     cost = worker.pool.cost
     pace = worker.pace
-    worker.pool.placement.ended(worker, batch, duration, cost, now)
+    worker.pool.placement.ended(worker, batch, 0 if batch.withdrawn else duration, cost, now)
+    if batch.withdrawn:
+        return
     cost.observe(batch.rows, batch.length, int(duration / pace))
     if worker.pool.policy.hold and worker.pool.policy.max_batch_time:
         worker.pool.reconsider()  # what fills a held batch is a matter of cost

@@ -15,7 +15,7 @@ from headway.core.pool import Pool
 from headway.core.queue import KeyQueue, TenantQueue
 from headway.core.requests import RUNNING, QueuedPart
 from headway.core.state import State
-from headway.core.units import NEVER, Duration, Instant, seconds
+from headway.core.units import NEVER, SECOND, Duration, Instant, seconds
 from headway.core.workers import RunningBatch, RunningSequence, Worker
 
 RETRY_NO_WORKER: Duration = seconds(10)
@@ -38,13 +38,17 @@ def decide(state: State, pool: Pool, now: Instant) -> None:
         assert tenant is not None
         head = tenant.urgent.first()
         assert head is not None
-        start = now if worker.has_room else max(now, worker.ends_at)
+        idle = worker.has_room
+        start = now if idle else max(now, worker.ends_at)
         if _is_hopeless(pool, head, start):
-            detail = f"it would take about {pool.cost.median(head.rows, head.length) / 1e9:.3g} s, and has less left"
-            state.resolve(head.request, Outcome.DEADLINE_UNMEETABLE, detail)
-        elif pool.policy.style is Style.SEQUENCE:
+            if pool.waiting > 1:
+                state.resolve(head.request, Outcome.DEADLINE_UNMEETABLE, _has_less_left(pool, head))
+                continue
+            if not idle:
+                return
+        if pool.policy.style is Style.SEQUENCE:
             _admit(state, pool, worker, queue, tenant, head)
-        elif worker.has_room and (at := leaves_at(pool, queue, head, worker, now)) > now:
+        elif idle and (at := leaves_at(pool, queue, head, worker, now)) > now:
             pool.wake = at
             return
         else:
@@ -52,12 +56,16 @@ def decide(state: State, pool: Pool, now: Instant) -> None:
 
 
 def _is_hopeless(pool: Pool, head: QueuedPart, start: Instant) -> bool:
-    """Even at the lower quantile it would be late, and others need the worker more.
+    """Even at the lower quantile it would be late: it is given up for the sake of the others that wait.
 
-    The last one that waits is tried all the same: nobody loses by it, and an estimate that had become
-    too high is corrected by what it really takes.
+    The last one that waits is tried all the same on an idle worker: nobody loses by it, and an estimate
+    that had become too high is corrected by what it really takes.
     """
-    return pool.waiting > 1 and start + pool.cost.lower(head.rows, head.length) > head.request.deadline
+    return start + pool.cost.lower(head.rows, head.length) > head.request.deadline
+
+
+def _has_less_left(pool: Pool, head: QueuedPart) -> str:
+    return f"it would take about {pool.cost.median(head.rows, head.length) / SECOND:.3g} s, and has less left"
 
 
 def _dispatch(state: State, pool: Pool, worker: Worker, queue: KeyQueue, tenant: TenantQueue, start: Instant) -> None:

@@ -40,6 +40,16 @@ class DispatchBatch:
 
 
 @record
+class WithdrawPart:
+    """Do not run it if its batch, which is staged, has not begun: its outcome is already given.
+    Answered by the batch's own answer. position: in DispatchBatch.parts."""
+
+    worker: WorkerId
+    batch: BatchId
+    position: int
+
+
+@record
 class AdmitSequence:
     """Start this request in an engine. Answered by TokensEmitted*, then SequenceFinished,
     SequenceFailed or WorkerLost."""
@@ -80,4 +90,4 @@ class ResolveRequest:
     retry_after: Duration = 0
 
 
-Effect: TypeAlias = DispatchBatch | AdmitSequence | AbortSequence | DeliverTokens | ResolveRequest
+Effect: TypeAlias = DispatchBatch | WithdrawPart | AdmitSequence | AbortSequence | DeliverTokens | ResolveRequest

@@ -2,7 +2,8 @@
 
 A worker holds what it runs and at most one staged batch, handed over so shortly before the running
 one is expected to end (its lower quantile, less what the hand-over takes) that the device does not
-idle between them, and that the batch can grow until then.
+idle between them, and that the batch can grow until then. Where the running one is overdue nobody
+knows when it will end: nothing is staged behind it, what waits goes on growing.
 """
 
 from __future__ import annotations
@@ -27,11 +28,11 @@ WORTH_STAGING = 1 / 200
 """A hand-over of less than this part of the run is not worth fixing a batch early."""
 
 
-def _stages(worker: Worker) -> tuple[Instant, WorkerId] | None:
-    """Priority among those that could take a staged batch: who can take it first."""
+def _returns(worker: Worker) -> tuple[Instant, WorkerId] | None:
+    """Priority among those that run a batch and have none staged: who is expected back first."""
     if worker.state is not WorkerState.READY or not worker.batches:
         return None
-    return (worker.stage_at, worker.id) if len(worker.batches) == worker.capacity.batch_slots else None
+    return (worker.ends_at, worker.id) if len(worker.batches) == worker.capacity.batch_slots else None
 
 
 class Placement:
@@ -47,7 +48,7 @@ class Placement:
         self.workers: dict[WorkerId, Worker] = {}
         self.free: dict[WorkerId, Worker] = {}
         self.overhead: Duration = 0
-        self._running: Agenda[Worker] = Agenda(_stages)
+        self._running: Agenda[Worker] = Agenda(_returns)
 
     def refresh(self, worker: Worker) -> None:
         """Whether it has room may have changed."""
@@ -75,7 +76,8 @@ class Placement:
         """The fastest of those that have been free longest; else one that a batch may be staged for."""
         if self.free:
             return min(islice(self.free.values(), LOOK_AT_WORKERS), key=_pace)
-        worker = self._running.first()
+        while (worker := self._running.first()) is not None and worker.overdue_at < now:
+            worker.ends_at = worker.stage_at = worker.overdue_at = NEVER
         return worker if worker is not None and worker.stage_at <= now else None
 
     def next_stage(self) -> Instant:
@@ -84,14 +86,17 @@ class Placement:
         return NEVER if worker is None else worker.stage_at
 
     def next_free(self) -> Worker | None:
-        """The busy worker that is expected to be free first."""
-        return self._running.first()
+        """The busy worker that is expected to be free first; None where nobody knows."""
+        worker = self._running.first()
+        return worker if worker is not None and worker.ends_at < NEVER else None
 
     def began(self, worker: Worker, batch: RunningBatch, cost: CostModel, now: Instant) -> None:
         """It runs this batch from now on, as far as one can tell."""
         batch.started = now
+        batch.waits = False
         worker.ends_at = now + int(worker.pace * batch.predicted)
         worker.stage_at = NEVER
+        worker.overdue_at = now + int(worker.pace * cost.upper(batch.rows, batch.length)) + self.overhead
         if self.overhead > WORTH_STAGING * batch.predicted:
             lower = int(worker.pace * cost.lower(batch.rows, batch.length))
             worker.stage_at = now + max(0, lower - self.overhead)

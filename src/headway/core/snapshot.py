@@ -18,7 +18,7 @@ from headway.core.requests import PartState, QueuedPart, Request
 from headway.core.state import State
 from headway.core.workers import RunningBatch, RunningSequence, Worker, WorkerState
 
-FORMAT = 3
+FORMAT = 5
 
 
 def take(state: State) -> dict[str, Any]:
@@ -152,6 +152,7 @@ def _worker(worker: Worker) -> dict[str, Any]:
         "capacity": list(worker.capacity),
         "ends_at": worker.ends_at,
         "stage_at": worker.stage_at,
+        "overdue_at": worker.overdue_at,
         "pace": worker.pace,
         "batches": [
             {
@@ -162,6 +163,8 @@ def _worker(worker: Worker) -> dict[str, Any]:
                 "started": batch.started,
                 "predicted": batch.predicted,
                 "staged": batch.staged,
+                "waits": batch.waits,
+                "withdrawn": batch.withdrawn,
                 "charges": [[account.tenant, amount] for account, amount in batch.charges],
             }
             for batch in worker.batches.values()
@@ -179,11 +182,12 @@ def _restore_workers(state: State, saved: dict[str, Any], parts: dict[PartRef, Q
         worker = Worker(entry["id"], pool)
         worker.state = WorkerState(entry["state"])
         worker.capacity = Capacity(*entry["capacity"])
-        worker.ends_at, worker.stage_at, worker.pace = entry["ends_at"], entry["stage_at"], entry["pace"]
+        worker.ends_at, worker.stage_at, worker.overdue_at = entry["ends_at"], entry["stage_at"], entry["overdue_at"]
+        worker.pace = entry["pace"]
         state.workers[worker.id] = pool.placement.workers[worker.id] = worker
         for batch in entry["batches"]:
             members = [parts[PartRef(*ref)] for ref in batch["members"]]
-            worker.batches[batch["id"]] = RunningBatch(
+            running = worker.batches[batch["id"]] = RunningBatch(
                 batch["id"],
                 BatchKey(*batch["key"]),
                 members,
@@ -194,6 +198,7 @@ def _restore_workers(state: State, saved: dict[str, Any], parts: dict[PartRef, Q
                 [(accounts[tenant], amount) for tenant, amount in batch["charges"]],
                 batch["staged"],
             )
+            running.waits, running.withdrawn = batch["waits"], batch["withdrawn"]
             for part in members:
                 pool.fair.enter(accounts[part.request.tenant])
         for id, index, attempt, tenant in entry["sequences"]:

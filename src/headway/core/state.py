@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from headway.core.effects import AbortSequence, Effect, ResolveRequest
+from headway.core.effects import AbortSequence, Effect, ResolveRequest, WithdrawPart
 from headway.core.errors import InvariantViolation
 from headway.core.ids import RequestId, Tenant, VersionId, WorkerId
 from headway.core.outcomes import Outcome
 from headway.core.policy import ServerPolicy, Style
 from headway.core.pool import Pool
-from headway.core.requests import DONE, GONE, RUNNING, WAITING, Request
+from headway.core.requests import DONE, GONE, RUNNING, WAITING, QueuedPart, Request
 from headway.core.timers import Deadlines, QueueTimers
 from headway.core.units import Duration, Instant
 from headway.core.workers import Worker
@@ -84,8 +84,18 @@ class State:
                 part.state = GONE
                 if pool.policy.style is Style.SEQUENCE:
                     self._abort(request)
+                else:
+                    self._withdraw(pool, part)
             else:
                 assert part.state is DONE or part.state is GONE
+
+    def _withdraw(self, pool: Pool, part: QueuedPart) -> None:
+        """It need not be computed any more, if it is in a batch that waits behind what its worker runs."""
+        for worker in pool.placement.workers.values():
+            for batch in worker.batches.values():
+                if batch.waits and part in batch.members:
+                    batch.withdrawn = True
+                    self.effects.append(WithdrawPart(worker.id, batch.id, batch.members.index(part)))
 
     def _abort(self, request: Request) -> None:
         for worker in request.pool.placement.workers.values():

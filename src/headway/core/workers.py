@@ -37,9 +37,23 @@ class RunningBatch:
 
     charges: what each account was charged for it, as predicted.
     started: when it was dispatched; for one that was staged, when the one before it ended.
+    waits: it is staged, and what its worker runs has not ended.
+    withdrawn: some of it may not have been run.
     """
 
-    __slots__ = ("charges", "id", "key", "length", "members", "predicted", "rows", "staged", "started")
+    __slots__ = (
+        "charges",
+        "id",
+        "key",
+        "length",
+        "members",
+        "predicted",
+        "rows",
+        "staged",
+        "started",
+        "waits",
+        "withdrawn",
+    )
 
     def __init__(
         self,
@@ -61,7 +75,8 @@ class RunningBatch:
         self.started = started
         self.predicted = predicted
         self.charges = charges
-        self.staged = staged
+        self.staged = self.waits = staged
+        self.withdrawn = False
 
 
 class RunningSequence:
@@ -80,11 +95,24 @@ class Worker:
 
     batches, sequences: what it holds, in the order it was given them. A sequence stays here after
     its request was given up, until the worker says that its room is free.
-    ends_at: when what it runs is expected to end.  stage_at: when the next batch may be handed over.
+    ends_at: when what it runs is expected to end (NEVER: nobody knows).
+    stage_at, overdue_at: from when until when the next batch may be handed over behind it.
     pace: how long it takes for what takes the pool's workers 1 (2 = half as fast).
     """
 
-    __slots__ = ("batches", "capacity", "ends_at", "entry", "id", "pace", "pool", "sequences", "stage_at", "state")
+    __slots__ = (
+        "batches",
+        "capacity",
+        "ends_at",
+        "entry",
+        "id",
+        "overdue_at",
+        "pace",
+        "pool",
+        "sequences",
+        "stage_at",
+        "state",
+    )
 
     def __init__(self, id: WorkerId, pool: Pool) -> None:
         self.id = id
@@ -95,6 +123,7 @@ class Worker:
         self.sequences: dict[RequestId, RunningSequence] = {}
         self.ends_at: Instant = 0
         self.stage_at: Instant = NEVER
+        self.overdue_at: Instant = NEVER
         self.pace = 1.0
         self.entry: tuple[Any, ...] | None = None
 

@@ -5,7 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
-from headway.core.effects import AbortSequence, AdmitSequence, DeliverTokens, DispatchBatch, Effect, ResolveRequest
+from headway.core.effects import (
+    AbortSequence,
+    AdmitSequence,
+    DeliverTokens,
+    DispatchBatch,
+    Effect,
+    ResolveRequest,
+    WithdrawPart,
+)
 from headway.core.events import BatchCompleted, BatchFailed, Event, PartFailure, TokensEmitted
 from headway.core.ids import BatchId, RequestId, WorkerId
 from headway.core.outcomes import Outcome
@@ -26,6 +34,7 @@ from headway.wire.messages import (
     Reply,
     StreamChunk,
     ToGateway,
+    Withdraw,
     Written,
 )
 from headway.wire.tensors import Tensor
@@ -66,6 +75,7 @@ class EffectRunner:
         self._emitted: dict[tuple[RequestId, int, int], list[Any]] = {}
         self._unwritten: dict[RequestId, ReplyInfo] = {}
         self._by_type: dict[type[Any], Callable[[Any, Instant], None]] = {
+            WithdrawPart: self._withdraw,
             AdmitSequence: self._admit,
             AbortSequence: self._abort,
             DeliverTokens: self._deliver_tokens,
@@ -104,6 +114,11 @@ class EffectRunner:
             self._post(BatchFailed(effect.worker, effect.batch, 0, Outcome.TOO_LARGE, str(error)))
             return
         self._running[effect.batch] = Running(effect, inputs, now)
+
+    def _withdraw(self, effect: WithdrawPart, now: Instant) -> None:
+        channel = self._channel_of(effect.worker)
+        if channel is not None:
+            channel.send_control(Withdraw(effect.worker, effect.batch, effect.position))
 
     def _admit(self, effect: AdmitSequence, now: Instant) -> None:
         held = self._held[effect.request]

@@ -5,7 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from headway.core.effects import AbortSequence, AdmitSequence, DeliverTokens, DispatchBatch, Effect, ResolveRequest
+from headway.core.effects import (
+    AbortSequence,
+    AdmitSequence,
+    DeliverTokens,
+    DispatchBatch,
+    Effect,
+    ResolveRequest,
+    WithdrawPart,
+)
 from headway.core.events import Event
 from headway.core.ids import RequestId
 from headway.core.scheduler import Scheduler
@@ -37,6 +45,7 @@ class Driver:
             DispatchBatch: _nothing,
             AdmitSequence: _nothing,
             AbortSequence: _nothing,
+            WithdrawPart: _nothing,
             DeliverTokens: _nothing,
             ResolveRequest: _nothing,
         }

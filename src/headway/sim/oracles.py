@@ -19,6 +19,7 @@ from headway.core.effects import (
     Effect,
     Reason,
     ResolveRequest,
+    WithdrawPart,
 )
 from headway.core.events import Event
 from headway.core.ids import BatchId, PartRef, RequestId
@@ -51,6 +52,7 @@ class Oracle:
         self._now: Instant = 0
         self._judge: dict[type[Effect], Callable[[Any], None]] = {
             DispatchBatch: self._dispatched,
+            WithdrawPart: self._withdrawn,
             AdmitSequence: self._admitted,
             AbortSequence: self._aborted,
             DeliverTokens: self._delivered,
@@ -151,6 +153,16 @@ class Oracle:
             self._part_starts(ref, effect)
         self._caps(effect, version)
         worker.batches[effect.batch] = TrackedBatch(effect.parts)
+
+    def _withdrawn(self, effect: WithdrawPart) -> None:
+        """Only what was handed over, is not answered, and has its outcome otherwise."""
+        workers = [worker for version in self.ledger.versions.values() for worker in version.workers.items()]
+        batch = next((w.batches.get(effect.batch) for id, w in workers if id == effect.worker), None)
+        if batch is None:
+            self.fail(f"{effect}: its worker does not have that batch")
+        assert batch is not None
+        request = batch.parts[effect.position].request
+        self._require(request not in self.ledger.open, f"{effect}: request {request} has no outcome yet")
 
     def _able_worker(self, worker: int, version: TrackedVersion, effect: str) -> TrackedWorker:
         tracked = version.workers.get(worker)

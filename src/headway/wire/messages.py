@@ -209,6 +209,15 @@ class Execute(msgspec.Struct, tag="execute"):
     parts: list[PartInput]
 
 
+class Withdraw(msgspec.Struct, tag="withdraw"):
+    """runtime -> worker (control lane): leave this part of a batch out, if the batch has not begun. It may come
+    before the batch it is meant for. The part's result is an error then, which nobody reads."""
+
+    worker: int
+    batch: int
+    position: int
+
+
 class PartResult(msgspec.Struct, array_like=True):
     """error: None, or [code, detail] with code "model_error" or "invalid_input"."""
 
@@ -301,7 +310,7 @@ class Stop(msgspec.Struct, tag="stop"):
     worker: int
 
 
-ToWorker: TypeAlias = Load | Execute | Admit | Abort | Stop
+ToWorker: TypeAlias = Load | Execute | Withdraw | Admit | Abort | Stop
 FromWorker: TypeAlias = (
     Hello | Ready | LoadFailed | Executed | ExecuteFailed | Emitted | Finished | Failed | CapacityReport | Progress
 )

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import logging
+from collections import deque
 from collections.abc import Sequence
 from time import perf_counter_ns
 
 from headway.wire.frames import ProtocolViolation
-from headway.wire.messages import Abort, Admit, Execute, Executed, ExecuteFailed, Failed, Stop, ToWorker
-from headway.worker.channel import Channel
+from headway.wire.messages import Abort, Admit, Execute, Executed, ExecuteFailed, Failed, Stop, ToWorker, Withdraw
+from headway.worker.channel import Channel, Received
 from headway.worker.errors import ChannelClosed, InputError, ResultError, raised
 from headway.worker.executor import BatchExecutor, Durations, PartArrays, PartError, PartOutput
 from headway.worker.payload import pack, unpack
@@ -26,11 +27,14 @@ class BatchLoop:
         self._executor = executor
         self._durations = Durations()
         self._progress = ProgressReport(channel, worker)
+        self._received: deque[Received] = deque()
+        self._withdrawn: dict[tuple[int, int], None] = {}
+        self._last = 0
 
     def run(self) -> None:
         """Returns when told to stop. Raises ChannelClosed, ProtocolViolation."""
         while True:
-            message, data = self._channel.receive()
+            message, data = self._next()
             if isinstance(message, Execute):
                 self._progress.step()
                 self._execute(message, data)
@@ -39,11 +43,40 @@ class BatchLoop:
             else:
                 self._other(message)
 
+    def _next(self) -> Received:
+        """The next message that is no withdrawal, once all that have come were looked at: one that is
+        meant for a batch which waits behind the last one comes after that batch."""
+        while True:
+            received = self._channel.receive() if not self._received else self._channel.poll()
+            while received is not None:
+                self._sort(received)
+                received = self._channel.poll()
+            if self._received:
+                return self._received.popleft()
+
+    def _sort(self, received: Received) -> None:
+        message = received[0]
+        if not isinstance(message, Withdraw):
+            self._received.append(received)
+        elif message.batch > self._last:
+            self._withdrawn[message.batch, message.position] = None
+
+    def _leave_out(self, batch: int, parts: list[PartArrays | PartError]) -> None:
+        """Those that were withdrawn; numbers of batches only grow."""
+        self._last = batch
+        for number, position in list(self._withdrawn):
+            if number == batch:
+                parts[position] = PartError("withdrawn before its batch began")
+            if number <= batch:
+                del self._withdrawn[number, position]
+
     def _execute(self, message: Execute, data: memoryview) -> None:
         begun = perf_counter_ns()
         durations = self._durations
         try:
+            durations.hand_over = durations.execute = durations.finish = 0
             parts = unpack(message.parts, data)
+            self._leave_out(message.batch, parts)
             unpacked = perf_counter_ns()
             outputs = self._outputs(parts)
             ran = perf_counter_ns()
