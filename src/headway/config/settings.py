@@ -41,9 +41,8 @@ class Batching(Struct, frozen=True, forbid_unknown_fields=True):
     max_batch_size: rows in one batch.
     max_batch_tokens: padded tokens in one batch (rows x longest length), 0 = no cap.
     max_batch_ms: predicted run time of one batch; 0 = automatic: 250, or twice its first row alone if that is more.
-    max_queue_delay_ms: the longest that a request waits for company while a worker is free; without hold it
-        does not wait at all yet.
-    hold: wait that long even beside an idle worker.
+    max_queue_delay_ms: the longest that a request waits for company while a worker is free.
+    hold: wait that long even where nothing is gained by it.
     max_queued_requests: requests that may wait for one version; more are refused.
     max_queued_rows: rows that may wait for one version; more are refused.
     """
