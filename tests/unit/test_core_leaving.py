@@ -57,6 +57,13 @@ def test_a_held_request_leaves_at_its_latest_safe_start():
     assert reasons(world.tell(at=wake)) == [Reason.DEADLINE]
 
 
+def test_a_batch_that_was_waiting_for_a_worker_until_its_latest_safe_start_says_so():
+    world = World(BatchPolicy(deadline_margin=0))
+    running = dispatches(world.tell(arrive(0)))[0]
+    world.tell(arrive(1, deadline=ms(22)))
+    assert reasons(world.complete(running, at=ms(12))) == [Reason.DEADLINE]
+
+
 def test_draining_flushes_what_is_held():
     for event in (DrainStarted(), VersionDrained(V)):
         world = World(HOLD)
