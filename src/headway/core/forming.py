@@ -9,8 +9,8 @@ from headway.core.record import record
 from headway.core.requests import RUNNING, WAITING, QueuedPart
 from headway.core.units import NEVER, Duration, Instant
 
-NEARLY = 1 / 64
-"""A more urgent part is preferred to one that fits better when it makes the batch at most so much longer."""
+NEARLY = 1 + 1 / 64
+"""Where length makes the batch at most so many times as dear, a more urgent part goes before a nearer one."""
 
 
 @record
@@ -139,7 +139,7 @@ class Forming:
     ) -> tuple[QueuedPart | None, int]:
         """Of those that fit the one that lengthens the batch least for what it brings, and its gain.
 
-        The gain may be negative. The most urgent goes before the others where it costs nearly the same.
+        The gain may be negative. The most urgent goes before the others where length hardly matters.
         """
         best: QueuedPart | None = None
         best_gain = 0
@@ -151,10 +151,17 @@ class Forming:
                 best, best_gain = part, gain
         if urgent is None or urgent is best or best is None:
             return best, best_gain
+        if self._length_matters(best, urgent):
+            return best, best_gain
         gain = self._gain(urgent)
-        if best_gain - gain <= NEARLY * self._predicted * len(self.members) and self._fits(urgent, gain):
-            return urgent, gain
-        return best, best_gain
+        return (urgent, gain) if self._fits(urgent, gain) else (best, best_gain)
+
+    def _length_matters(self, near: QueuedPart, urgent: QueuedPart) -> bool:
+        """Judged by the batch that this one may become."""
+        rows = min(self._setting.policy.max_batch_size, self.rows + max(1, self._others))
+        longest = max(self.length, near.length, urgent.length)
+        shortest = min(self.length, near.length, urgent.length)
+        return self._cost.median(rows, longest) > NEARLY * self._cost.median(rows, shortest)
 
     def trial_gains(self) -> bool:
         """Whether the block on trial takes more off everybody's waiting than it adds.
