@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from headway.core.events import BatchCompleted
 from headway.core.ids import Measurement, Part
 from headway.core.policy import BatchPolicy
+from headway.core.scheduler import Scheduler
 from headway.core.units import ms
-from tests.unit.core_world import LINEAR, B, World, arrive, dispatches, members
+from tests.unit.core_world import LINEAR, A, B, World, arrive, dispatches, members
 
 
 def waiting_behind(world, *arrivals):
@@ -67,6 +69,22 @@ def test_company_may_not_make_the_joiner_or_the_head_of_another_key_late():
     first = members(world.complete(running))[0]
     assert 9 not in first
     assert len(first) == 3, "8 + 2 * 3 = 14 ms leaves 12 for the one of the other key"
+
+
+def test_shapes_that_have_come_and_gone_do_not_hide_the_head_of_another_key():
+    ten_a_row = tuple(Measurement(rows, 8, ms(8) + ms(2) * rows) for rows in (1, 2, 4, 8))
+    world = World(BatchPolicy(deadline_margin=0), cost=ten_a_row)
+    for i in range(1000, 1040):
+        running = dispatches(world.tell(arrive(i, key=A._replace(signature=f"shape-{i}"))))[0]
+        world.complete(running)
+    running = dispatches(world.tell(arrive(0)))[0]
+    world.tell(*(arrive(i, deadline=ms(24)) for i in range(1, 9)), arrive(9, key=B, deadline=ms(26)))
+    twin = Scheduler.restore(world.scheduler.snapshot())
+    effects = world.complete(running)
+    assert twin.handle([BatchCompleted(0, running.batch, ms(10))], world.now) == effects
+    first = members(effects)[0]
+    assert 9 not in first
+    assert len(first) == 3, "as if the forty had never been"
 
 
 def test_a_request_of_many_parts_is_batched_with_everybody_elses():

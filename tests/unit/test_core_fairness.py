@@ -82,7 +82,7 @@ def test_odd_keys_leave_no_growth():
     for i in range(2000):
         running = dispatches(world.tell(arrive(i, key=A._replace(signature=f"shape-{i}"))))
         world.complete(running[0], at=world.now + ms(1))
-    assert len(world.scheduler._state.pools[V].keys) <= 257
+    assert len(world.scheduler._state.pools[V].keys) <= 17
 
 
 def test_a_higher_class_goes_first_and_a_lower_one_is_not_starved():

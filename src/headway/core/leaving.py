@@ -27,7 +27,7 @@ def why(
     if now >= latest_start:
         return Reason.DEADLINE
     if not policy.hold:
-        return Reason.IDLE  # until arrivals are predicted, waiting beside an idle worker gains nothing
+        return Reason.IDLE  # where waiting beside an idle worker pays, `patience` has waited already
     if now >= oldest + policy.max_queue_delay:
         return Reason.LINGER
     if draining:

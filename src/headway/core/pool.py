@@ -19,12 +19,11 @@ from headway.core.rate import ArrivalRate, RateMeter
 from headway.core.requests import QueuedPart
 from headway.core.units import NEVER, Instant
 
-KEEP_KEYS = 256
+KEEP_KEYS = 16
 """Empty queues beyond this many are forgotten, so that clients cannot grow the pool by odd shapes."""
 
-
 LOOK_AT_KEYS = 16
-"""Other keys whose heads are considered when a batch is formed."""
+"""Other keys that wait, up to which their heads are considered when a batch is formed."""
 
 
 class Pool:
@@ -197,11 +196,16 @@ class Pool:
     def latest_end(self, queue: KeyQueue) -> Instant:
         """When the batch that is about to leave must be over lest the head of another key be late.
 
-        NEVER where another worker can take that head. Looks at a few keys: those that were used first.
+        NEVER where another worker can take that head, and where too many keys wait to look at all: which
+        of them were looked at would be a matter of history, that no snapshot tells.
         """
-        if len(self.keys) == 1 or len(self.placement.free) > 1:
+        if self.waiting == queue.count or len(self.placement.free) > 1:
             return NEVER
-        heads = (other.head() for other in islice(self.keys.values(), LOOK_AT_KEYS) if other is not queue)
+        waiting = (other for other in self.keys.values() if other.count and other is not queue)
+        others = list(islice(waiting, LOOK_AT_KEYS + 1))
+        if len(others) > LOOK_AT_KEYS:
+            return NEVER
+        heads = (other.head() for other in others)
         return min((head.latest_start for head in heads if head is not None), default=NEVER)
 
     # -- tenants ---------------------------------------------------------------------------

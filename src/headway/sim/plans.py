@@ -49,7 +49,7 @@ def plan_world(seed: int) -> WorldPlan:
     versions = [VersionId("model", number) for number in range(1, rng.choice((1, 1, 2, 3)) + 1)]
     policies = {version: random_policy(rng, grid) for version in versions}
     models = {version: _model(rng, policies[version], grid) for version in versions}
-    keys = tuple(BatchKey(*version, f"sig-{n}") for version in versions for n in range(rng.randint(1, 3)))
+    keys = tuple(BatchKey(*version, f"sig-{n}") for version in versions for n in range(rng.choice((1, 2, 3, 3, 24))))
     count = rng.choice((40, 120, 120, 250))
     duration = _duration(rng, count, keys, models)
     broken = rng.random() < 0.7
