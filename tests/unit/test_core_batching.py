@@ -22,6 +22,13 @@ def test_where_32_cost_as_much_as_one_the_batch_is_filled():
     assert len(waiting_behind(world, *(arrive(i, length=i) for i in range(1, 41)))) == 32
 
 
+def test_a_queue_for_fixed_kernel_sizes_is_cut_at_the_size_that_serves_it_best():
+    """24 more rows beside 8 take 18 ms more, and 24 together as much again as all 32; three batches of 8 take 18."""
+    kernels = {1: 2, 2: 6, 4: 6, 8: 6, 16: 12, 32: 24}
+    cost = tuple(Measurement(rows, length, ms(took)) for rows, took in kernels.items() for length in (1, 8, 64))
+    assert len(waiting_behind(World(cost=cost), *(arrive(i) for i in range(1, 101)))) == 8
+
+
 def test_where_every_padded_token_costs_the_same_strangers_in_length_stay_apart():
     world = World(cost=LINEAR)
     assert waiting_behind(world, arrive(1, length=20), arrive(2, length=200)) == [1]

@@ -164,17 +164,23 @@ class Forming:
         return self._cost.median(rows, longest) > NEARLY * self._cost.median(rows, shortest)
 
     def trial_gains(self) -> bool:
-        """Whether the block on trial takes more off everybody's waiting than it adds.
-
-        Beside running in a batch of its own right after this one, which is what it would do otherwise.
-        """
+        """Whether the block on trial takes more off everybody's waiting than it adds."""
         if self._setting.policy.hold:
             return True
-        alone = min(self._trial_alone, self._cost.median(self._trial_rows, self._trial_length))
         added = self._predicted - self._kept_predicted
-        saved = alone - added
+        saved = self._trial_apart() - added
         who_gain = self._others + len(self.members) - self.kept
         return saved * who_gain > added * self.kept * self._setting.workers
+
+    def _trial_apart(self) -> Duration:
+        """What those on trial take without this batch, right after it: one by one, together, or in batches
+        of its size."""
+        cost, rows, length = self._cost, self._trial_rows, self._trial_length
+        apart = min(self._trial_alone, cost.median(rows, length))
+        kept = self.rows - rows
+        if rows > kept:
+            apart = min(apart, -(-rows // kept) * cost.median(kept, length))
+        return apart
 
     def is_over(self, gain: int) -> bool:
         """Nobody after a joiner that gains so much can gain: there is no step of the cost ahead."""
