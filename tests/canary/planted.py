@@ -103,8 +103,8 @@ CANARIES = (
     Canary(
         "the last one that waits is given up on an estimate",
         "dispatch",
-        "            if pool.waiting > 1:\n",
-        "            if pool.waiting > 0:\n",
+        "if pool.waiting > 1 and",
+        "if pool.waiting > 0 and",
     ),
     Canary(
         "a worker is staged for without end",

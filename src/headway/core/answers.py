@@ -55,13 +55,14 @@ def batch_failed(state: State, event: BatchFailed, now: Instant) -> None:
 def worker_gone(state: State, worker: Worker, detail: str, now: Instant) -> None:
     """Whatever it had is unanswered, and nobody is charged for it."""
     pool = worker.pool
+    correct = pool.device.correct
     pool.placement.retire(worker)
     del state.workers[worker.id]
     batches, worker.batches = worker.batches, {}
     sequences, worker.sequences = worker.sequences, {}
     for batch in batches.values():
         for account, amount in batch.charges:
-            pool.correct(account, -amount * account.weight)
+            correct(account, -amount * account.weight)
         _fail_members(state, worker, batch, Outcome.WORKER_LOST, detail)
     for running in sequences.values():
         request = running.part.request
@@ -156,5 +157,6 @@ def _correct(worker: Worker, batch: RunningBatch, duration: int) -> None:
     if batch.predicted <= 0:
         return
     error = (duration - batch.predicted) / batch.predicted
+    correct = worker.pool.device.correct
     for account, amount in batch.charges:
-        worker.pool.correct(account, amount * account.weight * error)
+        correct(account, amount * account.weight * error)

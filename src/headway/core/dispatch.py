@@ -3,65 +3,45 @@
 from __future__ import annotations
 
 from headway.core.batching import form_batch
+from headway.core.device import Device
 from headway.core.effects import AdmitSequence, DispatchBatch, Reason
 from headway.core.fairness import split
 from headway.core.forming import Forming, Setting
 from headway.core.ids import PartRef
 from headway.core.leaving import why
 from headway.core.outcomes import Outcome
-from headway.core.patience import leaves_at
 from headway.core.policy import Style
 from headway.core.pool import Pool
 from headway.core.queue import KeyQueue, TenantQueue
 from headway.core.requests import RUNNING, QueuedPart
 from headway.core.state import State
-from headway.core.units import NEVER, SECOND, Duration, Instant, seconds
+from headway.core.units import SECOND, Duration, Instant, seconds
 from headway.core.workers import RunningBatch, RunningSequence, Worker
 
 RETRY_NO_WORKER: Duration = seconds(10)
 """Somebody has to mend something first."""
 
 
-def decide(state: State, pool: Pool, now: Instant) -> None:
-    pool.wake = NEVER
-    if pool.waiting and not pool.placement.has_worker:
-        _refuse_all(state, pool)
-    while pool.waiting:
-        worker = pool.placement.pick(now)
-        if worker is None:
-            pool.wake = pool.placement.next_stage()
-            return
-        queue = pool.agenda.first()
-        if queue is None:
-            return
+def decide(state: State, device: Device, now: Instant) -> None:
+    for pool in device.pools.values():
+        if pool.waiting and not pool.placement.has_worker:
+            _refuse_all(state, pool)
+    while (turn := device.next_turn(now)) is not None:
+        pool, worker, queue = turn
         tenant = queue.turns.first()
         assert tenant is not None
         head = tenant.urgent.first()
         assert head is not None
-        idle = worker.has_room
-        start = now if idle else max(now, worker.ends_at)
-        if _is_hopeless(pool, head, start):
-            if pool.waiting > 1:
-                state.resolve(head.request, Outcome.DEADLINE_UNMEETABLE, _has_less_left(pool, head))
-                continue
-            if not idle:
-                return
+        start = now if worker.has_room else max(now, worker.ends_at)
+        if pool.waiting > 1 and pool.is_hopeless(head, start):
+            # for the sake of the others that wait; the last one is tried all the same on an idle worker: nobody
+            # loses by it, and an estimate that had become too high is corrected by what it really takes
+            state.resolve(head.request, Outcome.DEADLINE_UNMEETABLE, _has_less_left(pool, head))
+            continue
         if pool.policy.style is Style.SEQUENCE:
             _admit(state, pool, worker, queue, tenant, head)
-        elif idle and (at := leaves_at(pool, queue, head, worker, now)) > now:
-            pool.wake = at
-            return
         else:
             _dispatch(state, pool, worker, queue, tenant, start)
-
-
-def _is_hopeless(pool: Pool, head: QueuedPart, start: Instant) -> bool:
-    """Even at the lower quantile it would be late: it is given up for the sake of the others that wait.
-
-    The last one that waits is tried all the same on an idle worker: nobody loses by it, and an estimate
-    that had become too high is corrected by what it really takes.
-    """
-    return start + pool.cost.lower(head.rows, head.length) > head.request.deadline
 
 
 def _has_less_left(pool: Pool, head: QueuedPart) -> str:
@@ -73,11 +53,12 @@ def _dispatch(state: State, pool: Pool, worker: Worker, queue: KeyQueue, tenant:
     now, placement = state.now, pool.placement
     pool.fair.served(tenant.account)
     before = pool.reason(queue, now)
-    workers = len(placement.workers)
-    setting = Setting(pool.policy, pool.cost, pool.waiting, workers, pool.latest_end(queue), start)
+    waiting, workers = pool.device.crowd(pool)
+    setting = Setting(pool.policy, pool.cost, waiting, workers, pool.device.latest_end(pool, queue), start)
     batch = form_batch(queue, tenant, setting)
     predicted = pool.cost.median(batch.rows, batch.length)
-    charges = split(batch.members, [owner.account for owner in batch.owners], pool.cost, predicted)
+    service = predicted * max(1, pool.policy.cores)
+    charges = split(batch.members, [owner.account for owner in batch.owners], pool.cost, service)
     state.next_batch = number = state.next_batch + 1
     staged = bool(worker.batches) and not worker.has_room
     running = RunningBatch(number, queue.key, batch.members, batch.rows, batch.length, now, predicted, charges, staged)

@@ -24,7 +24,10 @@ class ServerConfigured:
 
 @record
 class VersionConfigured:
-    """A version exists (again) with these rules. Known already: the rules change, nothing is lost."""
+    """A version exists (again) with these rules. Known already: the rules change, nothing is lost.
+
+    Style and device are for good.
+    """
 
     version: VersionId
     policy: BatchPolicy

@@ -27,18 +27,20 @@ def server_configured(state: State, event: ServerConfigured, now: Instant) -> No
     state.policy = event.policy
     state.weights.clear()
     state.weights.update(event.policy.weights)
-    for pool in state.pools.values():
-        pool.fair.reweigh()
+    limits = dict(event.policy.devices)
+    for device in state.devices.values():
+        device.cores = limits.get(device.name, 0)
+        device.fair.reweigh()
+        state.touched[device.name] = device
 
 
 def version_configured(state: State, event: VersionConfigured, now: Instant) -> None:
     pool = state.pools.get(event.version)
     if pool is None:
-        pool = Pool(event.version, len(state.pools), event.policy, state.weights)
-        pool.now = now
-        pool.pressure, pool.draining = state.pressure, state.draining
-        state.pools[event.version] = pool
+        state.open_pool(event.version, event.policy)
         return
+    if event.policy.device != pool.policy.device:
+        raise InvariantViolation(f"{event.version} moves from device {pool.policy.device!r} to {event.policy.device!r}")
     pool.draining = state.draining  # a version that was drained may be served again
     for queue in pool.reconfigure(event.policy):
         state.timers.arm(pool, queue, now)

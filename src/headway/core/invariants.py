@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
+from headway.core.device import Device
 from headway.core.errors import InvariantViolation
 from headway.core.pool import Pool
 from headway.core.requests import GONE, RUNNING, WAITING
@@ -19,13 +20,15 @@ def check(state: State) -> None:
         _workers(state, pool)
         _queues(state, pool)
         _sums(state, pool)
-        _accounts(pool)
-        _nothing_is_stuck(state, pool)
+    for device in state.devices.values():
+        _accounts(device)
+        _cores(device)
+        _nothing_is_stuck(state, device)
     _require(
         state.bytes == sum(r.bytes for r in state.requests.values()),
         f"{state.bytes} bytes are counted, the requests hold {sum(r.bytes for r in state.requests.values())}",
     )
-    _require(not state.touched, f"pools {list(state.touched)} were touched, and nothing was decided")
+    _require(not state.touched, f"devices {list(state.touched)} were touched, and nothing was decided")
 
 
 def _requests(state: State) -> None:
@@ -91,27 +94,42 @@ def _sums(state: State, pool: Pool) -> None:
     )
 
 
-def _accounts(pool: Pool) -> None:
-    active = Counter(part.request.tenant for queue in pool.keys.values() for part in queue.waiting())
-    for worker in pool.placement.workers.values():
-        active.update(part.request.tenant for batch in worker.batches.values() for part in batch.members)
-        active.update(running.account.tenant for running in worker.sequences.values())
-    known = {a.tenant: a.active for a in pool.fair.accounts.values() if a.active}
-    _require(dict(active) == known, f"{pool.version}: tenants are active {dict(active)}, counted {known}")
+def _accounts(device: Device) -> None:
+    active: Counter[str] = Counter()
+    for pool in device.pools.values():
+        active.update(part.request.tenant for queue in pool.keys.values() for part in queue.waiting())
+        for worker in pool.placement.workers.values():
+            active.update(part.request.tenant for batch in worker.batches.values() for part in batch.members)
+            active.update(running.account.tenant for running in worker.sequences.values())
+    known = {a.tenant: a.active for a in device.fair.accounts.values() if a.active}
+    _require(dict(active) == known, f"{device.name}: tenants are active {dict(active)}, counted {known}")
 
 
-def _nothing_is_stuck(state: State, pool: Pool) -> None:
-    """Work conservation: nothing with a reason to leave stays beside a worker with room, unless for a while."""
-    free = list(pool.placement.free)
-    if free and not state.now < pool.wake < NEVER:
-        for queue in pool.keys.values():
-            reason = pool.reason(queue, state.now)
-            _require(reason is None, f"{queue.key} should leave ({reason}), and workers {free} have room")
-    if free and state.now < pool.wake < NEVER:
-        ceiling = min(queue.oldest() for queue in pool.keys.values()) + pool.policy.max_queue_delay
-        _require(pool.wake <= ceiling, f"{pool.version} waits beside {free} until {pool.wake}, longer than {ceiling}")
-    if pool.waiting:
-        _require(pool.placement.has_worker, f"{pool.version}: {pool.waiting} parts wait for a version that nobody runs")
+def _cores(device: Device) -> None:
+    busy = [w for pool in device.pools.values() for w in pool.placement.workers.values() if w.batches]
+    used = sum(device.need(worker.pool) for worker in busy)
+    _require(used == device.in_use, f"{device.name}: {used} cores are in use, {device.in_use} counted")
+
+
+def _nothing_is_stuck(state: State, device: Device) -> None:
+    """Work conservation: nothing with a reason to leave stays beside a worker with room, unless for a while,
+    or for cores that somebody's turn has come to."""
+    waits = state.now < device.wake < NEVER
+    ready = [pool for pool in device.pools.values() if _could_leave(state, pool)]
+    if all(device.has_cores_for(pool) for pool in ready):
+        for pool in ready:
+            story = f"{pool.version} should leave, and workers {list(pool.placement.free)} have room"
+            _require(waits, story)
+            ceiling = min(queue.oldest() for queue in pool.keys.values()) + pool.policy.max_queue_delay
+            _require(device.wake <= ceiling, f"{story}: it waits until {device.wake}, longer than {ceiling}")
+    for pool in device.pools.values():
+        served = pool.placement.has_worker or not pool.waiting
+        _require(served, f"{pool.version}: {pool.waiting} parts wait for a version that nobody runs")
+
+
+def _could_leave(state: State, pool: Pool) -> bool:
+    reasons = (pool.reason(queue, state.now) for queue in pool.keys.values())
+    return bool(pool.placement.free) and any(reason is not None for reason in reasons)
 
 
 def _require(holds: bool, story: str) -> None:

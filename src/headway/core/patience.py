@@ -17,27 +17,38 @@ by the latest safe start, and it is not asked where a newcomer's company would n
 
 from __future__ import annotations
 
+from headway.core.policy import Style
 from headway.core.pool import Pool
 from headway.core.queue import KeyQueue
 from headway.core.requests import QueuedPart
-from headway.core.units import Instant
+from headway.core.units import NEVER, Instant
 from headway.core.workers import Worker
 
 
-def leaves_at(pool: Pool, queue: KeyQueue, head: QueuedPart, worker: Worker, now: Instant) -> Instant:
-    """When what waits in `queue` should leave by `worker`, which is free, if nobody comes and nobody returns.
+def leaves_at(pool: Pool, queue: KeyQueue, worker: Worker, now: Instant) -> Instant:
+    """When what waits in `queue` should leave by `worker` if nobody comes and nobody returns.
 
-    Not later than `now`: at once.
+    Not later than `now`: at once. NEVER: not by this worker as long as it runs what it runs.
     """
     policy = pool.policy
-    if policy.hold or pool.draining or pool.pressure or pool.waiting != queue.count:
-        return now  # others wait who are not to be kept
-    busy = pool.placement.next_free()
-    if busy is None or busy.ends_at <= now:
+    if policy.style is Style.SEQUENCE:
+        return now
+    if not worker.has_room:
+        return NEVER if _is_tried_later(pool, queue, worker, now) else now
+    if policy.hold or pool.draining or pool.pressure or pool.waiting != queue.count or pool.device.is_contended:
+        return now  # others wait, or may come, who are not to be kept
+    busy, head = pool.placement.next_free(), queue.head()
+    if busy is None or head is None or busy.ends_at <= now:
         return now
     ceiling = min(queue.oldest() + policy.max_queue_delay, head.latest_start)
     at = max(_spaced(pool, queue, busy.ends_at, now), _faster(pool, head, worker, busy, now))
     return min(at, ceiling)
+
+
+def _is_tried_later(pool: Pool, queue: KeyQueue, worker: Worker, now: Instant) -> bool:
+    """The last one that waits is not staged where it would be late: on an idle worker it will be tried."""
+    head = queue.head()
+    return pool.waiting == 1 and head is not None and pool.is_hopeless(head, max(now, worker.ends_at))
 
 
 def _spaced(pool: Pool, queue: KeyQueue, back: Instant, now: Instant) -> Instant:

@@ -39,19 +39,25 @@ class Placement:
     """The workers of one pool.
 
     free: those with room now, longest free first; an index of what `Worker.has_room` says.
+    busy: those with a batch.
     overhead: what a batch spends between scheduler and worker, both ways together, as measured.
     """
 
-    __slots__ = ("_running", "free", "overhead", "workers")
+    __slots__ = ("_running", "busy", "free", "overhead", "workers")
 
     def __init__(self) -> None:
         self.workers: dict[WorkerId, Worker] = {}
         self.free: dict[WorkerId, Worker] = {}
+        self.busy: dict[WorkerId, Worker] = {}
         self.overhead: Duration = 0
         self._running: Agenda[Worker] = Agenda(_returns)
 
     def refresh(self, worker: Worker) -> None:
-        """Whether it has room may have changed."""
+        """What it holds, or whether it has room, may have changed."""
+        if worker.batches:
+            self.busy[worker.id] = worker
+        else:
+            self.busy.pop(worker.id, None)
         if worker.has_room:
             self.free.setdefault(worker.id, worker)
         else:
@@ -62,6 +68,7 @@ class Placement:
         """It is gone for good."""
         self.workers.pop(worker.id, None)
         self.free.pop(worker.id, None)
+        self.busy.pop(worker.id, None)
         self._running.remove(worker)
 
     @property

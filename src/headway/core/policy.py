@@ -34,6 +34,8 @@ class BatchPolicy:
     hold: makes max_queue_delay a floor too: a part batch waits for it even beside an idle worker.
     deadline_margin: taken off every latest safe start, for what the cost model does not see.
     max_queued_requests, max_queued_rows: bounds on what waits for this version.
+    device: what its workers share with those of other versions; "" = they share nothing.
+    cores: of the device, that a worker keeps busy while it runs a batch; 0 = none.
     """
 
     style: Style = Style.BATCH
@@ -45,6 +47,8 @@ class BatchPolicy:
     deadline_margin: Duration = ms(1)
     max_queued_requests: int = 100_000
     max_queued_rows: int = 1_000_000
+    device: str = ""
+    cores: int = 1
 
 
 @record
@@ -56,8 +60,10 @@ class ServerPolicy:
         is due. Earliest due first, so a lower class overtakes a later arrival of a higher one once
         it has waited the difference: aging is a constant in the sort key, nothing is ever re-sorted.
     weights: tenant -> share (> 0); a tenant that is not named has weight 1.
+    devices: device -> cores that may be in use at once; one that is not named has no limit.
     """
 
     max_queued_bytes: int = 1 << 30
     patience: tuple[Duration, ...] = (seconds(0.1), seconds(1), seconds(10))
     weights: tuple[tuple[str, float], ...] = ()
+    devices: tuple[tuple[str, int], ...] = ()

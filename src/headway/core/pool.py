@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import islice
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from headway.core.cost import CostModel
 from headway.core.effects import Reason
-from headway.core.fairness import Account, FairOrder
-from headway.core.ids import BatchKey, Tenant, VersionId
+from headway.core.fairness import Account
+from headway.core.ids import BatchKey, VersionId
 from headway.core.lazy import Agenda
 from headway.core.leaving import why
 from headway.core.placement import Placement
@@ -19,31 +18,27 @@ from headway.core.rate import ArrivalRate, RateMeter
 from headway.core.requests import QueuedPart
 from headway.core.units import NEVER, Instant
 
+if TYPE_CHECKING:
+    from headway.core.device import Device
+
 KEEP_KEYS = 16
 """Empty queues beyond this many are forgotten, so that clients cannot grow the pool by odd shapes."""
 
-LOOK_AT_KEYS = 16
-"""Other keys that wait, up to which their heads are considered when a batch is formed."""
-
 
 class Pool:
-    """number: order of configuration.
-
+    """device: that its workers run on.
     queued: requests with a part that waits.  waiting: parts that wait.  rows: their rows.
-    wake: when it is to be decided again even if nothing happens: a worker may be staged for, or what
-        waits beside an idle one has waited long enough.
     """
 
     __slots__ = (
-        "_key_number",
         "agenda",
         "arrivals",
         "cost",
+        "device",
         "draining",
         "fair",
         "keys",
         "now",
-        "number",
         "placement",
         "policy",
         "pressure",
@@ -52,15 +47,14 @@ class Pool:
         "rows",
         "version",
         "waiting",
-        "wake",
     )
 
-    def __init__(self, version: VersionId, number: int, policy: BatchPolicy, weights: dict[Tenant, float]) -> None:
+    def __init__(self, version: VersionId, device: Device, policy: BatchPolicy) -> None:
         self.version = version
-        self.number = number
+        self.device = device
         self.policy = policy
         self.cost = CostModel()
-        self.fair = FairOrder(weights)
+        self.fair = device.fair
         self.rate = RateMeter()
         self.arrivals = ArrivalRate()
         self.placement = Placement()
@@ -72,8 +66,6 @@ class Pool:
         self.draining = False
         self.pressure = False
         self.now: Instant = 0
-        self.wake: Instant = NEVER
-        self._key_number = 0
 
     # -- parts -----------------------------------------------------------------------------
 
@@ -96,8 +88,7 @@ class Pool:
         key = part.request.key
         queue = self.keys.get(key)
         if queue is None:
-            self._key_number += 1
-            queue = self.keys[key] = KeyQueue(key, self._key_number)
+            queue = self.keys[key] = KeyQueue(self, key, self.device.next_number())
         hold = self.policy.hold
         if queue.push(part, account, keep_starts=hold) or hold:
             self.agenda.update(queue)
@@ -137,7 +128,7 @@ class Pool:
         self.keys = {}
         self.agenda = Agenda(self._priority)
         for account in self.fair.accounts.values():
-            account.queues = {}
+            account.queues = {n: tenant for n, tenant in account.queues.items() if tenant.queue.pool is not self}
         for part in parts:
             self._insert(part, self.fair.accounts[part.request.tenant])
         return list(self.keys.values())
@@ -147,6 +138,10 @@ class Pool:
         if deadline == NEVER:
             return NEVER
         return deadline - self.cost.upper(rows, length) - self.policy.deadline_margin
+
+    def is_hopeless(self, part: QueuedPart, start: Instant) -> bool:
+        """Whether it would be late even at the lower quantile of what it takes alone."""
+        return start + self.cost.lower(part.rows, part.length) > part.request.deadline
 
     # -- keys ------------------------------------------------------------------------------
 
@@ -192,28 +187,3 @@ class Pool:
             return None
         leader = queue.turns.first()
         return None if leader is None else leader.entry
-
-    def latest_end(self, queue: KeyQueue) -> Instant:
-        """When the batch that is about to leave must be over lest the head of another key be late.
-
-        NEVER where another worker can take that head, and where too many keys wait to look at all: which
-        of them were looked at would be a matter of history, that no snapshot tells.
-        """
-        if self.waiting == queue.count or len(self.placement.free) > 1:
-            return NEVER
-        waiting = (other for other in self.keys.values() if other.count and other is not queue)
-        others = list(islice(waiting, LOOK_AT_KEYS + 1))
-        if len(others) > LOOK_AT_KEYS:
-            return NEVER
-        heads = (other.head() for other in others)
-        return min((head.latest_start for head in heads if head is not None), default=NEVER)
-
-    # -- tenants ---------------------------------------------------------------------------
-
-    def correct(self, account: Account, service: float) -> None:
-        """Charge what a batch took beyond (or, negative, below) what was charged for it."""
-        account.charge(service)
-        if service < 0:
-            for tenant_queue in account.queues.values():
-                tenant_queue.queue.turns.update(tenant_queue)
-                self.agenda.update(tenant_queue.queue)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from headway.core.fairness import Account
 from headway.core.ids import BatchKey, Tenant
@@ -12,6 +12,9 @@ from headway.core.lazy import SLACK, Agenda, PartHeap
 from headway.core.lengths import LengthIndex
 from headway.core.requests import WAITING, QueuedPart
 from headway.core.units import NEVER, Instant
+
+if TYPE_CHECKING:
+    from headway.core.pool import Pool
 
 
 class TenantQueue:
@@ -38,7 +41,7 @@ class KeyQueue:
     """All waiting parts of one key.
 
     rows, tokens: sums over what waits.
-    number: order of first use, a stable name within the pool.
+    number: a short name for it, unique on its device.
     timer: when it is to be looked at again (NEVER: no timer).
     """
 
@@ -49,6 +52,7 @@ class KeyQueue:
         "entry",
         "key",
         "number",
+        "pool",
         "rows",
         "tenants",
         "timer",
@@ -56,7 +60,8 @@ class KeyQueue:
         "turns",
     )
 
-    def __init__(self, key: BatchKey, number: int) -> None:
+    def __init__(self, pool: Pool, key: BatchKey, number: int) -> None:
+        self.pool = pool
         self.key = key
         self.number = number
         self.count = 0

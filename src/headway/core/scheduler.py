@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from headway.core import admission, answers, fleet, snapshot
+from headway.core.device import Device
 from headway.core.dispatch import decide
 from headway.core.effects import Effect
 from headway.core.errors import InvariantViolation
@@ -97,25 +98,26 @@ class Scheduler:
         state.effects = effects
         for pool in state.pools.values():
             pool.now = now
-            if pool.wake <= now:
-                state.touch(pool)
+        for device in state.devices.values():
+            if device.wake <= now:
+                state.touched[device.name] = device
         for event in events:
             _APPLY[type(event)](state, event, now)
         self._expire(now)
         touched = state.touched
         if touched:
             state.touched = {}
-            for pool in sorted(touched.values(), key=_number) if len(touched) > 1 else touched.values():
-                decide(state, pool, now)
+            for device in sorted(touched.values(), key=_number) if len(touched) > 1 else touched.values():
+                decide(state, device, now)
         return effects
 
     def next_wakeup(self) -> Instant:
         """When `handle` must be called even if nothing happens. NEVER: not at all."""
         state = self._state
         wake = min(state.deadlines.first(), state.timers.first())
-        for pool in state.pools.values():
-            if pool.wake < wake:
-                wake = pool.wake
+        for device in state.devices.values():
+            if device.wake < wake:
+                wake = device.wake
         return wake
 
     def is_idle(self) -> bool:
@@ -153,6 +155,5 @@ class Scheduler:
             state.touch(pool)
 
 
-def _number(pool: Any) -> int:
-    number: int = pool.number
-    return number
+def _number(device: Device) -> int:
+    return device.number

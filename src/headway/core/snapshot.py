@@ -11,6 +11,7 @@ from dataclasses import asdict
 from typing import Any
 
 from headway.core.cost import CostModel
+from headway.core.device import Device
 from headway.core.ids import BatchKey, Capacity, PartRef, RequestId, VersionId
 from headway.core.policy import BatchPolicy, ServerPolicy, Style
 from headway.core.pool import Pool
@@ -18,7 +19,7 @@ from headway.core.requests import PartState, QueuedPart, Request
 from headway.core.state import State
 from headway.core.workers import RunningBatch, RunningSequence, Worker, WorkerState
 
-FORMAT = 5
+FORMAT = 6
 
 
 def take(state: State) -> dict[str, Any]:
@@ -42,6 +43,7 @@ def take(state: State) -> dict[str, Any]:
             *(_request(parts[0].request, parts, open=False) for parts in given_up.values()),
         ],
         "workers": list(state.workers),
+        "devices": [_device(device) for device in state.devices.values()],
         "pools": [_pool(pool) for pool in state.pools.values()],
     }
 
@@ -54,8 +56,11 @@ def restore(state: State, saved: dict[str, Any]) -> None:
     state.draining, state.pressure = saved["draining"], saved["pressure"]
     policy = saved["policy"]
     weights = tuple((tenant, weight) for tenant, weight in policy["weights"])
-    state.policy = ServerPolicy(policy["max_queued_bytes"], tuple(policy["patience"]), weights)
+    devices = tuple((name, cores) for name, cores in policy["devices"])
+    state.policy = ServerPolicy(policy["max_queued_bytes"], tuple(policy["patience"]), weights, devices)
     state.weights.update(weights)
+    for entry in saved["devices"]:
+        _restore_device(state, entry)
     for entry in saved["pools"]:
         _restore_pool(state, entry)
     parts: dict[PartRef, QueuedPart] = {}
@@ -65,8 +70,8 @@ def restore(state: State, saved: dict[str, Any]) -> None:
         _restore_workers(state, entry, parts)
     state.workers.update({id: state.workers.pop(id) for id in saved["workers"]})  # in the old order
     _requeue(state, parts.values())
-    for pool in state.pools.values():
-        pool.fair.restored()
+    for device in state.devices.values():
+        device.fair.restored()
 
 
 def _request(request: Request, parts: list[QueuedPart], open: bool) -> dict[str, Any]:
@@ -113,6 +118,22 @@ def _restore_request(state: State, saved: dict[str, Any]) -> list[QueuedPart]:
     return parts
 
 
+def _device(device: Device) -> dict[str, Any]:
+    return {
+        "name": device.name,
+        "cores": device.cores,
+        "wake": device.wake,
+        "fair": device.fair.snapshot(),
+    }
+
+
+def _restore_device(state: State, saved: dict[str, Any]) -> None:
+    device = Device(saved["name"], len(state.devices), saved["cores"], state.weights)
+    device.wake = saved["wake"]
+    device.fair.restore(saved["fair"])
+    state.devices[device.name] = device
+
+
 def _pool(pool: Pool) -> dict[str, Any]:
     policy = asdict(pool.policy)
     return {
@@ -120,11 +141,9 @@ def _pool(pool: Pool) -> dict[str, Any]:
         "policy": {**policy, "style": pool.policy.style.value},
         "draining": pool.draining,
         "cost": pool.cost.snapshot(),
-        "fair": pool.fair.snapshot(),
         "rate": pool.rate.snapshot(),
         "arrivals": pool.arrivals.snapshot(),
         "overhead": pool.placement.overhead,
-        "wake": pool.wake,
         "workers": [_worker(worker) for worker in pool.placement.workers.values()],
         "free": list(pool.placement.free),
     }
@@ -133,16 +152,12 @@ def _pool(pool: Pool) -> dict[str, Any]:
 def _restore_pool(state: State, saved: dict[str, Any]) -> None:
     policy = BatchPolicy(**{**saved["policy"], "style": Style(saved["policy"]["style"])})
     version = VersionId(*saved["version"])
-    pool = Pool(version, len(state.pools), policy, state.weights)
-    pool.now = state.now
-    pool.draining, pool.pressure = saved["draining"], state.pressure
+    pool = state.open_pool(version, policy)
+    pool.draining = saved["draining"]
     pool.cost = CostModel.restore(saved["cost"])
-    pool.fair.restore(saved["fair"])
     pool.rate.restore(saved["rate"])
     pool.arrivals.restore(saved["arrivals"])
     pool.placement.overhead = saved["overhead"]
-    pool.wake = saved["wake"]
-    state.pools[version] = pool
 
 
 def _worker(worker: Worker) -> dict[str, Any]:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from headway.core.device import Device
 from headway.core.effects import AbortSequence, Effect, ResolveRequest, WithdrawPart
 from headway.core.errors import InvariantViolation
 from headway.core.ids import RequestId, Tenant, VersionId, WorkerId
 from headway.core.outcomes import Outcome
-from headway.core.policy import ServerPolicy, Style
+from headway.core.policy import BatchPolicy, ServerPolicy, Style
 from headway.core.pool import Pool
 from headway.core.requests import DONE, GONE, RUNNING, WAITING, QueuedPart, Request
 from headway.core.timers import Deadlines, QueueTimers
@@ -16,13 +17,15 @@ from headway.core.workers import Worker
 
 class State:
     """requests: those without an outcome.  workers: those that are not stopped or lost.
-    touched: pools in which something may be able to leave, since the last decision.
+    devices: by name; a version that shares none has one of its own, named after it.
+    touched: devices for which something may be able to leave, since the last decision.
     effects: of the call of `handle` that is under way.
     """
 
     __slots__ = (
         "bytes",
         "deadlines",
+        "devices",
         "draining",
         "effects",
         "next_batch",
@@ -42,11 +45,12 @@ class State:
         self.policy = ServerPolicy()
         self.weights: dict[Tenant, float] = {}
         self.pools: dict[VersionId, Pool] = {}
+        self.devices: dict[str, Device] = {}
         self.workers: dict[WorkerId, Worker] = {}
         self.requests: dict[RequestId, Request] = {}
         self.deadlines = Deadlines(self.requests)
         self.timers = QueueTimers()
-        self.touched: dict[VersionId, Pool] = {}
+        self.touched: dict[str, Device] = {}
         self.effects: list[Effect] = []
         self.now: Instant = 0
         self.bytes = 0
@@ -56,7 +60,18 @@ class State:
         self.next_batch = 0
 
     def touch(self, pool: Pool) -> None:
-        self.touched[pool.version] = pool
+        self.touched[pool.device.name] = pool.device
+
+    def open_pool(self, version: VersionId, policy: BatchPolicy) -> Pool:
+        name = policy.device or str(version)
+        device = self.devices.get(name)
+        if device is None:
+            cores = dict(self.policy.devices).get(name, 0)
+            device = self.devices[name] = Device(name, len(self.devices), cores, self.weights)
+        pool = self.pools[version] = device.pools[version] = Pool(version, device, policy)
+        pool.now = self.now
+        pool.pressure, pool.draining = self.pressure, self.draining
+        return pool
 
     def pool_of(self, version: VersionId, event: str) -> Pool:
         pool = self.pools.get(version)

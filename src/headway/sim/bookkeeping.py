@@ -69,7 +69,7 @@ class Bookkeeper:
     def _version_configured(self, event: ev.VersionConfigured) -> None:
         known = self._ledger.versions.get(event.version)
         if known is None:
-            self._ledger.versions[event.version] = TrackedVersion(event.policy)
+            self._ledger.versions[event.version] = TrackedVersion(event.version, event.policy)
         else:
             known.policy = event.policy
             known.draining = False

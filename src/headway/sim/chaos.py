@@ -99,7 +99,7 @@ class Chaos(Disturbances):
         """New rules for a version; one that was drained is in service again."""
         version = self._rng.choice(list(self._plan.policies))
         self._drained.pop(version, None)
-        policy = random_policy(self._rng, self._plan.grid, self._plan.policies[version].style)
+        policy = random_policy(self._rng, self._plan.grid, self._plan.policies[version])
         self._driver.tell(VersionConfigured(version, policy))
 
     def _reconfigure_server(self) -> None:

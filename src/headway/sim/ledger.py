@@ -70,6 +70,7 @@ class TrackedWorker:
 
 @dataclass(slots=True)
 class TrackedVersion:
+    version: VersionId
     policy: BatchPolicy
     draining: bool = False
     workers: dict[WorkerId, TrackedWorker] = field(default_factory=dict)
@@ -97,6 +98,25 @@ class Ledger:
         self.open: dict[RequestId, TrackedRequest] = {}
         self.owed: dict[RequestId, tuple[Outcome, ...]] = {}
         self.closing: dict[RequestId, TrackedRequest] = {}
+
+    @property
+    def contended(self) -> dict[str, int]:
+        """Devices whose workers could use more cores than there are, and how many there are."""
+        wanted: dict[str, int] = {}
+        for version in self.versions.values():
+            device = version.policy.device
+            wanted[device] = wanted.get(device, 0) + self.need(version) * len(version.workers)
+        return {name: cores for name, cores in self.policy.devices if wanted.get(name, 0) > cores}
+
+    def need(self, version: TrackedVersion) -> int:
+        """Cores of its device that a batch of the version takes."""
+        limit = dict(self.policy.devices).get(version.policy.device, version.policy.cores)
+        return min(limit, version.policy.cores)
+
+    def in_use(self, device: str) -> int:
+        """Cores of a device that are taken by what runs."""
+        versions = [version for version in self.versions.values() if version.policy.device == device]
+        return sum(self.need(v) for v in versions for worker in v.workers.values() if worker.batches)
 
     @property
     def bytes(self) -> int:

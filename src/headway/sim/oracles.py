@@ -147,12 +147,25 @@ class Oracle:
         self._require(len(worker.batches) < room, f"{effect}: worker {worker} has no free slot")
         self._require(effect.batch not in self._used_batches, f"{effect}: the batch id was used before")
         self._require(bool(effect.parts), f"{effect}: an empty batch")
+        self._cores(effect, version, worker)
         self._used_batches.add(effect.batch)
         self._reason(effect, version)
         for ref in effect.parts:
             self._part_starts(ref, effect)
         self._caps(effect, version)
         worker.batches[effect.batch] = TrackedBatch(effect.parts)
+
+    def _cores(self, effect: DispatchBatch, version: TrackedVersion, worker: TrackedWorker) -> None:
+        """No batch begins without the cores that it takes, and nobody's goes first by being small."""
+        device = version.policy.device
+        if worker.batches or device not in dict(self.ledger.policy.devices):
+            return
+        cores, used, need = (
+            dict(self.ledger.policy.devices)[device],
+            self.ledger.in_use(device),
+            self.ledger.need(version),
+        )
+        self._require(used + need <= cores, f"{effect}: {need} of {cores} cores of {device}, and {used} are in use")
 
     def _withdrawn(self, effect: WithdrawPart) -> None:
         """Only what was handed over, is not answered, and has its outcome otherwise."""
@@ -285,11 +298,22 @@ class Oracle:
             self._require(version.has_live_worker, f"{list(version.waiting)[:5]} wait, and nobody runs this version")
             return
         held = version.policy.hold and not (version.draining or self.ledger.draining or self.ledger.memory_high)
+        if self._waits_for_cores(version):
+            return
         if not held or version.is_sequence:
             self._spaces_departures(version, free[0].worker, scheduler)
             return
         for signature in {r.event.key.signature: None for r in version.waiting.values()}:
             self._held_for_a_reason(version, signature)
+
+    def _waits_for_cores(self, version: TrackedVersion) -> bool:
+        """Its own device has none left for it, or for one of its neighbours that may be ahead of it."""
+        device = version.policy.device
+        if device not in self.ledger.contended or not version.policy.cores:
+            return False
+        neighbours = [v for v in self.ledger.versions.values() if v.policy.device == device and v.waiting]
+        left = self.ledger.contended[device] - self.ledger.in_use(device)
+        return any(self.ledger.need(v) > left for v in neighbours)
 
     def _spaces_departures(self, version: TrackedVersion, idle: int, scheduler: Scheduler) -> None:
         """Work may wait beside an idle worker only while another is busy, with a timer, up to the queue delay."""

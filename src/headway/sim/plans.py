@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
 
 from headway.core.ids import BatchKey, Capacity, Part, Tenant, VersionId
@@ -15,6 +15,10 @@ from headway.sim.fleet import Model
 from headway.sim.workloads import Arrival, bursty, lognormal_length, on_off, poisson
 
 MAX_PART_ROWS = 3
+SPACED = 5
+"""In one world of so many the first version runs on a device that makes waiting for company pay."""
+HELD = 5
+"""In one world of so many it holds its batches for a long while."""
 
 
 @dataclass(slots=True)
@@ -48,7 +52,12 @@ def plan_world(seed: int) -> WorldPlan:
     tenants = tuple((f"tenant-{n}", rng.choice((0.5, 1.0, 1.0, 4.0))) for n in range(rng.randint(1, 4)))
     versions = [VersionId("model", number) for number in range(1, rng.choice((1, 1, 2, 3)) + 1)]
     policies = {version: random_policy(rng, grid) for version in versions}
+    devices = _share_a_device(Random(f"{seed} devices"), policies)
     models = {version: _model(rng, policies[version], grid) for version in versions}
+    if seed % SPACED == 0:
+        _space_departures(policies, models, versions[0], grid)
+    if seed % HELD == 1:
+        policies[versions[0]] = replace(policies[versions[0]], hold=True, max_queue_delay=20 * grid)
     keys = tuple(BatchKey(*version, f"sig-{n}") for version in versions for n in range(rng.choice((1, 2, 3, 3, 24))))
     count = rng.choice((40, 120, 120, 250))
     duration = _duration(rng, count, keys, models)
@@ -56,7 +65,7 @@ def plan_world(seed: int) -> WorldPlan:
     return WorldPlan(
         seed=seed,
         grid=grid,
-        server=_server_policy(rng, tenants),
+        server=replace(_server_policy(rng, tenants), devices=devices),
         policies=policies,
         models=models,
         keys=keys,
@@ -68,9 +77,33 @@ def plan_world(seed: int) -> WorldPlan:
     )
 
 
-def random_policy(rng: Random, grid: Duration, style: Style | None = None) -> BatchPolicy:
-    """style: None draws one. A version keeps its style for life, and what it admitted must stay admissible."""
+def _space_departures(
+    policies: dict[VersionId, BatchPolicy], models: dict[VersionId, Model], version: VersionId, grid: Duration
+) -> None:
+    """Several workers, a run time that hardly depends on the batch, and a short queue delay."""
+    cost = COSTS["launch"]
+    policies[version] = replace(policies[version], style=Style.BATCH, hold=False, max_queue_delay=grid)
+    measurements = warm_up(cost, 32, 256)
+    models[version] = Model(on_grid(cost, grid), workers=4, measurements=measurements, load_time=0)
+
+
+def _share_a_device(rng: Random, policies: dict[VersionId, BatchPolicy]) -> tuple[tuple[str, int], ...]:
+    """In half of the worlds the versions run on one device of few cores. Returns the devices with a limit."""
+    if rng.random() < 0.5:
+        return ()
+    for version, policy in policies.items():
+        if rng.random() < 0.8:
+            cores = 0 if policy.style is Style.SEQUENCE else rng.choice((0, 1, 1, 2, 3))
+            policies[version] = replace(policy, device="cpu", cores=cores)
+    return (("cpu", rng.randint(1, 4)),)
+
+
+def random_policy(rng: Random, grid: Duration, keep: BatchPolicy | None = None) -> BatchPolicy:
+    """keep: the version's rules so far. Its style and device are for life; what it admitted must stay admissible."""
+    style = None if keep is None else keep.style
     return BatchPolicy(
+        device="" if keep is None else keep.device,
+        cores=1 if keep is None else keep.cores,
         style=style or rng.choice((Style.BATCH, Style.BATCH, Style.BATCH, Style.SEQUENCE)),
         max_batch_size=rng.choice((MAX_PART_ROWS, 4, 8, 32)),
         max_batch_tokens=rng.choice((0, 0, 256, 1024)),

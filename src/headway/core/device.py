@@ -1,0 +1,146 @@
+"""What the workers of several pools share: so many cores, and one fair order of tenants over all of them.
+
+Each pool has batches of its own; a core is whose turn it is. The pool whose head is next by the rule
+that holds within a pool (least counter of its tenant, then the most urgent) gets the cores that are
+free. Where they are too few for its next batch it waits for more of them and nobody overtakes it:
+small batches that always fit would keep a large one out for ever.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import islice
+from typing import TypeAlias
+
+from headway.core.fairness import Account, FairOrder
+from headway.core.ids import Tenant, VersionId
+from headway.core.patience import leaves_at
+from headway.core.pool import Pool
+from headway.core.queue import KeyQueue
+from headway.core.units import NEVER, Instant
+from headway.core.workers import Worker
+
+LOOK_AT_KEYS = 16
+"""Other keys that wait, up to which their heads are considered when a batch is formed."""
+
+Turn: TypeAlias = tuple[Pool, Worker, KeyQueue]
+"""Who is next: from which queue a batch is to be formed, and for which worker."""
+
+
+class Device:
+    """number: order of first use.  cores: that may be in use at once; 0 = without limit.
+    wake: when it is to be decided again even if nothing happens: a worker may be staged for, or what
+        waits beside an idle one has waited long enough.
+    """
+
+    __slots__ = ("_numbers", "cores", "fair", "name", "number", "pools", "wake")
+
+    def __init__(self, name: str, number: int, cores: int, weights: dict[Tenant, float]) -> None:
+        self.name = name
+        self.number = number
+        self.cores = cores
+        self.fair = FairOrder(weights)
+        self.pools: dict[VersionId, Pool] = {}
+        self.wake: Instant = NEVER
+        self._numbers = 0
+
+    def next_number(self) -> int:
+        """For a queue."""
+        self._numbers += 1
+        return self._numbers
+
+    # -- cores -----------------------------------------------------------------------------
+
+    @property
+    def in_use(self) -> int:
+        """Cores taken by batches that run. One that is staged takes those of the one before it."""
+        return sum(self.need(pool) * len(pool.placement.busy) for pool in self.pools.values())
+
+    def need(self, pool: Pool) -> int:
+        """Cores that a batch of the pool takes: never more than there are, or it could not run at all."""
+        return min(pool.policy.cores, self.cores) if self.cores else pool.policy.cores
+
+    def has_cores_for(self, *pools: Pool) -> bool:
+        """Whether a batch of each may begin now."""
+        return not self.cores or self.in_use + sum(map(self.need, pools)) <= self.cores
+
+    @property
+    def is_contended(self) -> bool:
+        """Its workers could use more cores than there are: whoever runs keeps others of them waiting."""
+        if not self.cores:
+            return False
+        return sum(self.need(pool) * len(pool.placement.workers) for pool in self.pools.values()) > self.cores
+
+    # -- turns -----------------------------------------------------------------------------
+
+    def next_turn(self, now: Instant) -> Turn | None:
+        """Whose turn it is, of those that have a worker to go to and nothing to wait for. None: nobody's."""
+        self.wake = NEVER
+        turn: Turn | None = None
+        coreless: Turn | None = None  # it takes nothing that anybody could be waiting for
+        for pool in self.pools.values():
+            if not pool.waiting:
+                continue
+            worker = pool.placement.pick(now)
+            if worker is None:
+                self.wake = min(self.wake, pool.placement.next_stage())
+                continue
+            queue = pool.agenda.first()
+            if queue is None:
+                continue
+            if (at := leaves_at(pool, queue, worker, now)) > now:
+                self.wake = min(self.wake, at)
+                continue
+            if turn is None or _entry(queue) < _entry(turn[2]):
+                turn = (pool, worker, queue)
+            if not pool.policy.cores and (coreless is None or _entry(queue) < _entry(coreless[2])):
+                coreless = (pool, worker, queue)
+        if turn is not None and not turn[1].batches and not self.has_cores_for(turn[0]):
+            return coreless
+        return turn
+
+    def crowd(self, pool: Pool) -> tuple[int, int]:
+        """Parts that wait for what a batch of the pool takes, and how many such batches run side by side."""
+        if not self.is_contended:
+            return pool.waiting, len(pool.placement.workers)
+        waiting = sum(other.waiting for other in self.pools.values())
+        return waiting, max(1, self.cores // max(1, self.need(pool)))
+
+    def latest_end(self, pool: Pool, queue: KeyQueue) -> Instant:
+        """When the batch that is about to leave must be over lest the head of another key be late.
+
+        NEVER where that head can be taken meanwhile, and where too many keys wait to look at all: which
+        of them were looked at would be a matter of history, that no snapshot tells.
+        """
+        others = list(islice(self._held_up_by(pool, queue), LOOK_AT_KEYS + 1))
+        if len(others) > LOOK_AT_KEYS:
+            return NEVER
+        heads = (other.head() for other in others)
+        return min((head.latest_start for head in heads if head is not None), default=NEVER)
+
+    def _held_up_by(self, pool: Pool, queue: KeyQueue) -> Iterator[KeyQueue]:
+        """Other queues that wait and cannot be served beside a batch from this one."""
+        if pool.waiting > queue.count and (len(pool.placement.free) < 2 or not self.has_cores_for(pool, pool)):
+            yield from (other for other in pool.keys.values() if other.count and other is not queue)
+        if not self.cores:
+            return
+        for other in self.pools.values():
+            if other is not pool and other.waiting and other.placement.free and not self.has_cores_for(pool, other):
+                yield from (queue for queue in other.keys.values() if queue.count)
+
+    # -- tenants ---------------------------------------------------------------------------
+
+    def correct(self, account: Account, service: float) -> None:
+        """Charge what a batch took beyond (or, negative, below) what was charged for it."""
+        account.charge(service)
+        if service < 0:
+            for tenant_queue in account.queues.values():
+                queue = tenant_queue.queue
+                queue.turns.update(tenant_queue)
+                queue.pool.agenda.update(queue)
+
+
+def _entry(queue: KeyQueue) -> tuple[int, Instant, int]:
+    """Of the tenant whose turn it is within the key: its counter, its head's due time and arrival."""
+    assert queue.entry is not None
+    return queue.entry
