@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from headway.core.effects import ResolveRequest
 from headway.core.errors import InvariantViolation
 from headway.core.events import RequestArrived
 from headway.core.forming import fits_alone
-from headway.core.ids import VersionId
+from headway.core.ids import Part, VersionId
 from headway.core.outcomes import Outcome
+from headway.core.policy import BatchPolicy
 from headway.core.pool import Pool
 from headway.core.requests import QueuedPart, Request
 from headway.core.state import State
@@ -26,16 +29,25 @@ def arrived(state: State, event: RequestArrived, now: Instant) -> None:
     if pool is None:
         state.effects.append(ResolveRequest(event.request, Outcome.UNKNOWN_VERSION, f"{key.model}/{key.version}"))
         return
-    refusal = _refusal(state, pool, event, now)
+    shares = shares_of(event.bytes, event.parts)
+    refusal = _refusal(state, pool, event, shares, now)
     if refusal is not None:
         state.effects.append(refusal)
         return
     pool.arrivals.add(len(event.parts), now)
-    _enqueue(state, pool, event, now)
+    _enqueue(state, pool, event, shares, now)
     state.touch(pool)
 
 
-def _refusal(state: State, pool: Pool, event: RequestArrived, now: Instant) -> ResolveRequest | None:
+def shares_of(size: int, parts: Sequence[Part]) -> list[int]:
+    """Bytes of each part, by its rows x length. Whole numbers, equal for equal parts, together at most `size`."""
+    if len(parts) == 1:
+        return [size]
+    tokens = sum([part.rows * part.length for part in parts]) or 1  # 0: of no length, so there is nothing to share
+    return [size * part.rows * part.length // tokens for part in parts]
+
+
+def _refusal(state: State, pool: Pool, event: RequestArrived, shares: list[int], now: Instant) -> ResolveRequest | None:
     request = event.request
     if request in state.requests:
         raise InvariantViolation(f"request id {request} arrived while it was in use")
@@ -47,9 +59,10 @@ def _refusal(state: State, pool: Pool, event: RequestArrived, now: Instant) -> R
         return ResolveRequest(request, Outcome.DEADLINE_EXCEEDED, "its deadline had passed when it arrived")
     policy = pool.policy
     rows = 0
-    for part in event.parts:
-        if part.rows > 1 and not fits_alone(part.rows, part.length, policy):
-            detail = f"a part of {part.rows} rows of length {part.length} exceeds what a batch may hold"
+    for part, size in zip(event.parts, shares, strict=True):
+        if part.rows > 1 and not fits_alone(part.rows, part.length, size, policy):
+            what = f"a part of {part.rows} rows of length {part.length}, {size} bytes,"
+            detail = f"{what} exceeds what a batch may hold ({_caps(policy)})"
             return ResolveRequest(request, Outcome.TOO_LARGE, detail)
         rows += part.rows
     if rows > policy.max_queued_rows or event.bytes > state.policy.max_queued_bytes:
@@ -67,7 +80,16 @@ def _refusal(state: State, pool: Pool, event: RequestArrived, now: Instant) -> R
     return None
 
 
-def _enqueue(state: State, pool: Pool, event: RequestArrived, now: Instant) -> None:
+def _caps(policy: BatchPolicy) -> str:
+    caps = (
+        (policy.max_batch_size, "rows"),
+        (policy.max_batch_tokens, "padded tokens"),
+        (policy.max_batch_bytes, "bytes"),
+    )
+    return ", ".join(f"{cap} {what}" for cap, what in caps if cap)
+
+
+def _enqueue(state: State, pool: Pool, event: RequestArrived, shares: list[int], now: Instant) -> None:
     deadline = event.deadline
     request = Request(event.request, event.tenant, event.key, pool, event.bytes, deadline, event.priority, now)
     state.requests[request.id] = request
@@ -76,11 +98,11 @@ def _enqueue(state: State, pool: Pool, event: RequestArrived, now: Instant) -> N
     request.unfinished = len(event.parts)
     due_by_class = now + _patience(state.policy.patience, event.priority)
     seq = state.seq
-    for index, (rows, length) in enumerate(event.parts):
+    for index, ((rows, length), size) in enumerate(zip(event.parts, shares, strict=True)):
         seq += 1
         latest_start = pool.latest_start(deadline, rows, length)
         due = latest_start if latest_start < due_by_class else due_by_class
-        part = QueuedPart(request, index, rows, length, due, latest_start, seq)
+        part = QueuedPart(request, index, rows, length, size, due, latest_start, seq)
         request.parts.append(part)
         queue = pool.push(part)
         if pool.policy.hold:

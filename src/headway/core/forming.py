@@ -31,7 +31,7 @@ class Setting:
 
 
 class Forming:
-    """rows, length, deadline, oldest: sum, longest, earliest and first arrival of the members.
+    """rows, bytes, length, deadline, oldest: sums, longest, earliest and first arrival of the members.
     filled: a cap, and not the cost, kept somebody out.
     kept: so many of the members are the best batch so far; those behind them are the block on trial.
     """
@@ -46,6 +46,7 @@ class Forming:
         "_trial_alone",
         "_trial_length",
         "_trial_rows",
+        "bytes",
         "deadline",
         "filled",
         "kept",
@@ -69,7 +70,7 @@ class Forming:
         self._others = setting.waiting
         self.members: list[QueuedPart] = []
         self.owners: list[TenantQueue] = []
-        self.rows = self.length = 0
+        self.rows = self.bytes = self.length = 0
         self.deadline = self.oldest = NEVER
         self.filled = False
         self.add(head, owner)
@@ -82,6 +83,7 @@ class Forming:
         self.members.append(part)
         self.owners.append(owner)
         self.rows += part.rows
+        self.bytes += part.bytes
         if part.length > self.length:
             self.length = part.length
         request = part.request
@@ -119,7 +121,7 @@ class Forming:
             owner.urgent.put_back(part.due, part)
         kept, owners = self.members[: self.kept], self.owners[: self.kept]
         self.members, self.owners = [], []
-        self.rows = self.length = 0
+        self.rows = self.bytes = self.length = 0
         self.deadline = self.oldest = NEVER
         self.filled = False
         for part, owner in zip(kept, owners, strict=True):
@@ -130,7 +132,12 @@ class Forming:
         """A cap is reached."""
         policy = self._setting.policy
         tokens = self.rows * self.length
-        return self.filled or self.rows >= policy.max_batch_size or 0 < policy.max_batch_tokens <= tokens
+        return (
+            self.filled
+            or self.rows >= policy.max_batch_size
+            or 0 < policy.max_batch_tokens <= tokens
+            or 0 < policy.max_batch_bytes <= self.bytes
+        )
 
     # -- gains -----------------------------------------------------------------------------
 
@@ -203,7 +210,12 @@ class Forming:
         length = part.length if part.length > self.length else self.length
         run_time = self._cost.upper(rows, length)
         policy = self._setting.policy
-        if rows > policy.max_batch_size or 0 < policy.max_batch_tokens < rows * length or run_time > self._time_limit:
+        if (
+            rows > policy.max_batch_size
+            or 0 < policy.max_batch_tokens < rows * length
+            or 0 < policy.max_batch_bytes < self.bytes + part.bytes
+            or run_time > self._time_limit
+        ):
             if gain > 0:
                 self.filled = True
             return False
@@ -231,8 +243,12 @@ def _automatic_limit(head: QueuedPart, setting: Setting) -> Duration:
     return max(AUTOMATIC_BATCH_TIME, 2 * setting.cost.upper(head.rows, head.length))
 
 
-def fits_alone(rows: int, length: int, policy: BatchPolicy) -> bool:
-    """Whether a part respects the caps all by itself. One row always does: there is nothing to cut."""
+def fits_alone(rows: int, length: int, size: int, policy: BatchPolicy) -> bool:
+    """Whether a part of `size` bytes respects the caps all by itself. One row always does: it cannot be cut."""
     if rows == 1:
         return True
-    return rows <= policy.max_batch_size and not 0 < policy.max_batch_tokens < rows * length
+    return (
+        rows <= policy.max_batch_size
+        and not 0 < policy.max_batch_tokens < rows * length
+        and not 0 < policy.max_batch_bytes < size
+    )

@@ -40,6 +40,8 @@ def _requests(state: State) -> None:
             request.unfinished == waiting + running > 0,
             f"request {request.id}: {request.unfinished} unfinished, {waiting} wait and {running} run",
         )
+        shared = sum(part.bytes for part in request.parts)
+        _require(shared <= request.bytes, f"request {request.id} of {request.bytes} bytes: its parts have {shared}")
         _require(request.deadline > state.now, f"request {request.id} outlived its deadline {request.deadline}")
     first = min((r.deadline for r in state.requests.values()), default=NEVER)
     _require(state.deadlines.first() == first, f"the first deadline is {first}, its timer {state.deadlines.first()}")
@@ -69,6 +71,7 @@ def _queues(state: State, pool: Pool) -> None:
         _require(len(waiting) == queue.count, f"{story}: {len(waiting)} wait, {queue.count} counted")
         _require(sum(p.rows for p in waiting) == queue.rows, f"{story}: rows do not add up")
         _require(sum(p.rows * p.length for p in waiting) == queue.tokens, f"{story}: tokens do not add up")
+        _require(sum(p.bytes for p in waiting) == queue.bytes, f"{story}: bytes do not add up")
         counts = Counter(part.request.tenant for part in waiting)
         _require(
             counts == {name: tenant.count for name, tenant in queue.tenants.items()},

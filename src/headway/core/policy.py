@@ -27,6 +27,7 @@ class BatchPolicy:
 
     max_batch_size: rows in one batch, at least 1.
     max_batch_tokens: padded tokens in one batch (rows x longest length); 0 = no cap.
+    max_batch_bytes: payload of one batch's members, as it travels to the worker; 0 = no cap.
     max_batch_time: predicted run time of one batch (upper quantile). 0 = automatic: where batches are
         not held, 250 ms or twice its head alone, whichever is more, so that one tenant's backlog
         does not make everybody wait for ever longer batches.
@@ -41,6 +42,7 @@ class BatchPolicy:
     style: Style = Style.BATCH
     max_batch_size: int = 32
     max_batch_tokens: int = 0
+    max_batch_bytes: int = 0
     max_batch_time: Duration = 0
     max_queue_delay: Duration = ms(5)
     hold: bool = False

@@ -172,6 +172,8 @@ class Pool:
         policy = self.policy
         if queue.rows >= policy.max_batch_size or 0 < policy.max_batch_tokens <= queue.tokens:
             return True
+        if 0 < policy.max_batch_bytes <= queue.bytes:
+            return True
         mean_length = -(-queue.tokens // queue.rows)
         return 0 < policy.max_batch_time <= self.cost.upper(queue.rows, mean_length)
 

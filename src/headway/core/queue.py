@@ -40,7 +40,7 @@ def turn(queue: TenantQueue) -> tuple[int, Instant, int] | None:
 class KeyQueue:
     """All waiting parts of one key.
 
-    rows, tokens: sums over what waits.
+    rows, tokens, bytes: sums over what waits.
     number: a short name for it, unique on its device.
     timer: when it is to be looked at again (NEVER: no timer).
     """
@@ -48,6 +48,7 @@ class KeyQueue:
     __slots__ = (
         "_arrivals",
         "_starts",
+        "bytes",
         "count",
         "entry",
         "key",
@@ -67,6 +68,7 @@ class KeyQueue:
         self.count = 0
         self.rows = 0
         self.tokens = 0
+        self.bytes = 0
         self.tenants: dict[Tenant, TenantQueue] = {}
         self.turns: Agenda[TenantQueue] = Agenda(turn)
         self.entry: tuple[Any, ...] | None = None
@@ -83,6 +85,7 @@ class KeyQueue:
         self.count += 1
         self.rows += part.rows
         self.tokens += part.rows * part.length
+        self.bytes += part.bytes
         tenant.count += 1
         tenant.urgent.push(part.due, part, tenant.count)
         tenant.by_length.push(part, tenant.count)
@@ -102,6 +105,7 @@ class KeyQueue:
         for part, tenant in zip(parts, tenants, strict=True):
             self.rows -= part.rows
             self.tokens -= part.rows * part.length
+            self.bytes -= part.bytes
             tenant.count -= 1
             if tenant.count == 0:
                 account = tenant.account

@@ -83,21 +83,31 @@ class Request:
 class QueuedPart:
     """One part of a request.
 
+    bytes: its share of the request's payload.
     due: when it ought to start; earliest first: its class's patience after its arrival, or its
         latest safe start, whichever is sooner.
     latest_start: when it must start to be in time, as far as was known at its arrival (NEVER: no deadline).
     seq: order of arrival over all parts, and the last word in every tie.
     """
 
-    __slots__ = ("due", "index", "latest_start", "length", "request", "rows", "seq", "state")
+    __slots__ = ("bytes", "due", "index", "latest_start", "length", "request", "rows", "seq", "state")
 
     def __init__(
-        self, request: Request, index: int, rows: int, length: int, due: Instant, latest_start: Instant, seq: int
+        self,
+        request: Request,
+        index: int,
+        rows: int,
+        length: int,
+        size: int,
+        due: Instant,
+        latest_start: Instant,
+        seq: int,
     ) -> None:
         self.request = request
         self.index = index
         self.rows = rows
         self.length = length
+        self.bytes = size
         self.due = due
         self.latest_start = latest_start
         self.seq = seq

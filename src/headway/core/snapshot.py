@@ -87,7 +87,7 @@ def _request(request: Request, parts: list[QueuedPart], open: bool) -> dict[str,
         "arrived": request.arrived,
         "attempt": request.attempt,
         "emitted": request.emitted,
-        "parts": [[p.index, p.rows, p.length, p.due, p.latest_start, p.seq, p.state.value] for p in parts],
+        "parts": [[p.index, p.rows, p.length, p.bytes, p.due, p.latest_start, p.seq, p.state.value] for p in parts],
     }
 
 
@@ -105,8 +105,8 @@ def _restore_request(state: State, saved: dict[str, Any]) -> list[QueuedPart]:
     )
     request.attempt, request.emitted = saved["attempt"], saved["emitted"]
     parts = []
-    for index, rows, length, due, latest_start, seq, part_state in saved["parts"]:
-        part = QueuedPart(request, index, rows, length, due, latest_start, seq)
+    for index, rows, length, size, due, latest_start, seq, part_state in saved["parts"]:
+        part = QueuedPart(request, index, rows, length, size, due, latest_start, seq)
         part.state = PartState(part_state)
         parts.append(part)
         request.unfinished += part.state in (PartState.WAITING, PartState.RUNNING)
