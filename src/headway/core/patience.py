@@ -63,7 +63,8 @@ def _spaced(pool: Pool, queue: KeyQueue, back: Instant, now: Instant) -> Instant
 def _worth_of_company(pool: Pool, queue: KeyQueue) -> float:
     """1: one more of the usual length costs nothing.  0 and less: it costs what it saves, or more."""
     rows, length = queue.rows, queue.tokens // queue.rows
-    if rows >= pool.policy.max_batch_size:
+    policy = pool.policy
+    if rows >= policy.max_batch_size or 0 < policy.max_batch_bytes <= queue.bytes:
         return 0.0
     cost = pool.cost
     added = cost.median(rows + 1, length) - cost.median(rows, length)
