@@ -85,14 +85,26 @@ CANARIES = (
     Canary(
         "a batch exceeds the cap by one",
         "forming",
-        "if rows > policy.max_batch_size or",
-        "if rows > policy.max_batch_size + 1 or",
+        "            rows > policy.max_batch_size\n",
+        "            rows > policy.max_batch_size + 1\n",
     ),
     Canary(
         "padding is left out of the token cap",
         "forming",
-        "policy.max_batch_tokens < rows * length or run_time",
-        "policy.max_batch_tokens < rows * self.length or run_time",
+        "            or 0 < policy.max_batch_tokens < rows * length\n",
+        "            or 0 < policy.max_batch_tokens < rows * self.length\n",
+    ),
+    Canary(
+        "the joiner is left out of the cap in bytes",
+        "forming",
+        "policy.max_batch_bytes < self.bytes + part.bytes",
+        "policy.max_batch_bytes < self.bytes",
+    ),
+    Canary(
+        "a held key that fills a batch by its bytes stays",
+        "pool",
+        "        if 0 < policy.max_batch_bytes <= queue.bytes:\n",
+        "        if 0 < policy.max_batch_bytes <= queue.bytes - queue.bytes:\n",
     ),
     Canary(
         "those beyond the best prefix are not put back",

@@ -37,6 +37,7 @@ batch_policies = st.builds(
     BatchPolicy,
     max_batch_size=st.sampled_from([3, 4, 32]),
     max_batch_tokens=st.sampled_from([0, 256]),
+    max_batch_bytes=st.sampled_from([0, 60]),
     max_queue_delay=st.sampled_from([0, ms(3), ms(5)]),
     max_queued_requests=st.sampled_from([3, 100_000]),
     deadline_margin=st.sampled_from([0, ms(1)]),

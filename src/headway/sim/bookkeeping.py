@@ -107,7 +107,9 @@ class Bookkeeper:
         reasons = {
             Outcome.DRAINING: ledger.draining or version.draining,
             Outcome.DEADLINE_EXCEEDED: event.deadline <= self._now,
-            Outcome.TOO_LARGE: any(_exceeds(part, policy) for part in event.parts)
+            Outcome.TOO_LARGE: any(
+                _exceeds(part, request.bytes_of(index), policy) for index, part in enumerate(event.parts)
+            )
             or request.waiting_rows > policy.max_queued_rows
             or event.bytes > ledger.policy.max_queued_bytes,
             Outcome.OVERLOADED: ledger.memory_high or ledger.bytes + event.bytes > ledger.policy.max_queued_bytes,
@@ -207,7 +209,10 @@ class Bookkeeper:
         return True
 
 
-def _exceeds(part: Part, policy: BatchPolicy) -> bool:
+def _exceeds(part: Part, size: int, policy: BatchPolicy) -> bool:
     """A single row is always let in, alone if need be: it cannot be cut."""
     tokens = part.rows * part.length
-    return part.rows > 1 and (part.rows > policy.max_batch_size or 0 < policy.max_batch_tokens < tokens)
+    over = (
+        part.rows > policy.max_batch_size or 0 < policy.max_batch_tokens < tokens or 0 < policy.max_batch_bytes < size
+    )
+    return over and part.rows > 1

@@ -6,7 +6,9 @@ shares no code with the core, and it applies events in their order, as the core 
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
+from fractions import Fraction
 
 from headway.core.events import RequestArrived
 from headway.core.ids import BatchId, Capacity, PartRef, RequestId, VersionId, WorkerId
@@ -42,6 +44,16 @@ class TrackedRequest:
     @property
     def waiting_rows(self) -> int:
         return sum(self.event.parts[part].rows for part in self.waiting)
+
+    @property
+    def waiting_bytes(self) -> int:
+        return sum(self.bytes_of(part) for part in self.waiting)
+
+    def bytes_of(self, part: int) -> int:
+        """Its share of the payload: its rows x length of those of all parts, rounded down; all of a single one's."""
+        parts, size = self.event.parts, self.event.bytes
+        of_all = sum(rows * length for rows, length in parts)
+        return size if len(parts) == 1 else math.floor(Fraction(parts[part].rows * parts[part].length, of_all) * size)
 
 
 @dataclass(slots=True)

@@ -198,10 +198,12 @@ class Oracle:
         parts = [self.ledger.open[ref.request].event.parts[ref.part] for ref in effect.parts]
         rows = sum(part.rows for part in parts)
         tokens = rows * max(part.length for part in parts)
+        size = sum(self.ledger.open[ref.request].bytes_of(ref.part) for ref in effect.parts)
         policy = version.policy
         if len(parts) > 1:  # one alone may have been admitted under wider caps than today's
             self._require(rows <= (policy.max_batch_size or rows), f"{effect}: {rows} rows")
             self._require(tokens <= (policy.max_batch_tokens or tokens), f"{effect}: {tokens} padded tokens")
+            self._require(size <= (policy.max_batch_bytes or size), f"{effect}: {size} bytes")
 
     def _reason(self, effect: DispatchBatch, version: TrackedVersion) -> None:
         draining = version.draining or self.ledger.draining
@@ -328,6 +330,9 @@ class Oracle:
         waited = self._now - self._oldest(version, signature)
         rows = sum(r.waiting_rows for r in version.waiting.values() if r.event.key.signature == signature)
         self._require(waited < policy.max_queue_delay, f"{signature!r} was held for {waited} ns beside an idle worker")
+        size = sum(r.waiting_bytes for r in version.waiting.values() if r.event.key.signature == signature)
+        over = 0 < policy.max_batch_bytes <= size
+        self._require(not over, f"{signature!r} has {size} bytes waiting and is held beside an idle worker")
         full = policy.max_batch_size and not policy.max_batch_tokens and rows >= policy.max_batch_size
         self._require(not full, f"{signature!r} has {rows} rows waiting and is held beside an idle worker")
 

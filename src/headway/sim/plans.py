@@ -107,6 +107,7 @@ def random_policy(rng: Random, grid: Duration, keep: BatchPolicy | None = None) 
         style=style or rng.choice((Style.BATCH, Style.BATCH, Style.BATCH, Style.SEQUENCE)),
         max_batch_size=rng.choice((MAX_PART_ROWS, 4, 8, 32)),
         max_batch_tokens=rng.choice((0, 0, 256, 1024)),
+        max_batch_bytes=rng.choice((0, 0, 300, 100)),
         max_batch_time=rng.choice((0, 0, ms(20))),
         max_queue_delay=rng.choice((0, 1, 5, 20)) * grid,
         hold=rng.random() < 0.3,
