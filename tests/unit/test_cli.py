@@ -126,6 +126,16 @@ def test_check_warns_once_of_more_threads_than_cores_and_of_a_gpu_that_is_not_th
     assert "upper/1 will not load here: device 'cuda:3': this machine has no NVIDIA driver" in absent
 
 
+def test_check_warns_of_a_cap_in_bytes_that_is_more_than_is_ever_held(skeleton: Path) -> None:
+    (skeleton / "models" / "affine" / "model.toml").write_text("[batching]\nmax_batch_mb = 1025\n")
+    (skeleton / "models" / "upper" / "model.toml").write_text("[batching]\nmax_batch_mb = 1024\n")
+    result = run("check", skeleton / "headway.toml")
+    assert result.exit_code == 0
+    (warning,) = [line for line in result.output.splitlines() if "max_batch_mb" in line]
+    assert "affine: batching.max_batch_mb = 1025 caps nothing" in warning
+    assert "limits.max_queued_mb = 1024" in warning
+
+
 def test_check_of_a_file_that_is_not_there_is_a_configuration_problem(tmp_path: Path) -> None:
     result = run("check", tmp_path / "absent.toml")
     assert result.exit_code == 2

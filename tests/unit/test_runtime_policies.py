@@ -33,6 +33,7 @@ def test_model_settings_become_its_batch_policy():
     batching = Batching(
         max_batch_size=8,
         max_batch_tokens=100,
+        max_batch_mb=0.5,
         max_batch_ms=20,
         max_queue_delay_ms=1.5,
         hold=True,
@@ -42,12 +43,19 @@ def test_model_settings_become_its_batch_policy():
     assert batch_policy(ModelSettings(batching=batching)) == BatchPolicy(
         max_batch_size=8,
         max_batch_tokens=100,
+        max_batch_bytes=1 << 19,
         max_batch_time=ms(20),
         max_queue_delay=ms(1.5),
         hold=True,
         max_queued_requests=5,
         max_queued_rows=6,
     )
+
+
+@pytest.mark.parametrize(("mebibytes", "expected"), [(0, 0), (2, 2 << 20), (1e-9, 1)])
+def test_a_cap_in_bytes_however_small_is_never_taken_for_none(mebibytes, expected):
+    settings = ModelSettings(batching=Batching(max_batch_mb=mebibytes))
+    assert batch_policy(settings).max_batch_bytes == expected
 
 
 @pytest.mark.parametrize(("of_model", "expected"), [(0, 8), (4, 4), (100, 8)])

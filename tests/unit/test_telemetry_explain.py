@@ -92,6 +92,12 @@ def test_the_automatic_cap_in_time_is_told_as_the_number_that_it_is() -> None:
     assert value(explained({"batching": {"max_batch_ms": 40}}, fixed), "max_batch_ms") == (40, "model.toml")
 
 
+def test_the_cap_in_bytes_is_told_in_the_unit_of_its_setting() -> None:
+    capped = ModelSettings(batching=Batching(max_batch_mb=1.5))
+    assert value(explained({"batching": {"max_batch_mb": 1.5}}, capped), "max_batch_mb") == (1.5, "model.toml")
+    assert value(explained(), "max_batch_mb") == (0, "default")
+
+
 def test_threads_that_nobody_names_are_dealt_out_and_the_executor_follows_the_file() -> None:
     told = explained()
     assert value(told, "threads")[1] == "automatic"

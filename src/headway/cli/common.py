@@ -68,6 +68,11 @@ def warnings(config: Config, specs: list[VersionSpec]) -> Iterator[str]:
     crowded = too_many_threads(specs, available_cores(config.settings.server.threads))
     if crowded:
         yield crowded
+    held = config.settings.limits.max_queued_mb
+    for name, settings in {spec.model: spec.settings for spec in specs}.items():
+        if settings.batching.max_batch_mb > held:
+            cap = f"batching.max_batch_mb = {settings.batching.max_batch_mb:g}"
+            yield f"{name}: {cap} caps nothing: no more than limits.max_queued_mb = {held:g} is ever held"
     for spec in specs:
         absent = devices.absent(spec.settings.device)
         if absent:

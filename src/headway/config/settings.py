@@ -10,6 +10,8 @@ Count = Annotated[int, Meta(ge=0)]
 Positive = Annotated[int, Meta(ge=1)]
 Span = Annotated[float, Meta(ge=0)]
 
+MEBIBYTE = 1 << 20
+
 
 class Padding(Struct, frozen=True, forbid_unknown_fields=True):
     """How one input or output is padded. Nothing is padded that does not say so here.
@@ -40,6 +42,7 @@ class Batching(Struct, frozen=True, forbid_unknown_fields=True):
 
     max_batch_size: rows in one batch.
     max_batch_tokens: padded tokens in one batch (rows x longest length), 0 = no cap.
+    max_batch_mb: payload of one batch in MiB, as it travels to the worker; 0 = no cap. One row always runs.
     max_batch_ms: predicted run time of one batch; 0 = automatic: 250, or twice its first row alone if that is more.
     max_queue_delay_ms: the longest that a request waits for company while a worker is free.
     hold: wait that long even where nothing is gained by it.
@@ -49,11 +52,17 @@ class Batching(Struct, frozen=True, forbid_unknown_fields=True):
 
     max_batch_size: Positive = 32
     max_batch_tokens: Count = 0
+    max_batch_mb: Span = 0
     max_batch_ms: Span = 0
     max_queue_delay_ms: Span = 5
     hold: bool = False
     max_queued_requests: Positive = 10_000
     max_queued_rows: Positive = 100_000
+
+    @property
+    def max_batch_bytes(self) -> int:
+        """max_batch_mb in bytes. The least cap is 1, for 0 is none."""
+        return max(1, int(self.max_batch_mb * MEBIBYTE)) if self.max_batch_mb else 0
 
 
 class WarmUp(Struct, frozen=True, forbid_unknown_fields=True):

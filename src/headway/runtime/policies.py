@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from headway.config.settings import ModelSettings, Settings
+from headway.config.settings import MEBIBYTE, ModelSettings, Settings
 from headway.core.policy import BatchPolicy, ServerPolicy, Style
 from headway.core.units import ms
-
-MEGABYTE = 1 << 20
 
 
 def server_policy(settings: Settings) -> ServerPolicy:
     return ServerPolicy(
-        max_queued_bytes=int(settings.limits.max_queued_mb * MEGABYTE),
+        max_queued_bytes=int(settings.limits.max_queued_mb * MEBIBYTE),
         patience=tuple(ms(span) for span in settings.scheduling.patience_ms),
         weights=tuple((name, tenant.weight) for name, tenant in settings.tenants.items()),
     )
@@ -25,6 +23,7 @@ def batch_policy(settings: ModelSettings, streaming: bool = False, model_max_bat
         style=Style.SEQUENCE if streaming else Style.BATCH,
         max_batch_size=min(size, model_max_batch_size) if model_max_batch_size else size,
         max_batch_tokens=batching.max_batch_tokens,
+        max_batch_bytes=batching.max_batch_bytes,
         max_batch_time=ms(batching.max_batch_ms),
         max_queue_delay=ms(batching.max_queue_delay_ms),
         hold=batching.hold,

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from headway.config.explain import Source, narrow, origin
-from headway.config.settings import Settings
+from headway.config.settings import MEBIBYTE, Settings
 from headway.core.policy import AUTOMATIC_BATCH_TIME, BatchPolicy, Style
 from headway.core.units import MILLISECOND
 from headway.registry.spec import VersionSpec
@@ -56,6 +56,9 @@ def caps(spec: VersionSpec, policy: BatchPolicy, batching: Sequence[Source]) -> 
     yield InForce(
         "max_batch_tokens", tokens, "padded tokens", origin("max_batch_tokens", batching), "" if tokens else "no cap"
     )
+    payload = policy.max_batch_bytes / MEBIBYTE
+    note = "payload, as it travels to the worker" if payload else "no cap"
+    yield InForce("max_batch_mb", payload, "MiB", origin("max_batch_mb", batching), note)
     yield batch_time(policy, batching)
     meaning = "a part batch waits so long even beside an idle worker" if policy.hold else "the longest wait for company"
     delay = policy.max_queue_delay / MILLISECOND
