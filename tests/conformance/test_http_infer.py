@@ -284,11 +284,15 @@ def test_text_is_cut_by_rows_too() -> None:
         ({"max_batch_size": 4}, 3, 10, [3, 3, 3, 1]),
         ({"max_batch_tokens": 50}, 0, 10, [5, 5]),
         ({"max_batch_tokens": 5}, 0, 10, [1] * 10),
+        ({"max_batch_mb": 500 / (1 << 20)}, 0, 10, [3, 3, 3, 1]),  # a row has 2 x 10 x 8 bytes
+        ({"max_batch_mb": 1600 / (1 << 20)}, 0, 10, [10]),
+        ({"max_batch_mb": 1599 / (1 << 20)}, 0, 10, [9, 1]),
+        ({"max_batch_mb": 1 / (1 << 20)}, 0, 10, [1] * 10),
         ({}, 0, 10, [10]),
     ],
 )
 def test_a_part_fits_a_batch_by_every_cap(
-    batching: dict[str, int], in_model: int, length: int, expected: list[int]
+    batching: dict[str, float], in_model: int, length: int, expected: list[int]
 ) -> None:
     meta = ModelMeta(
         "fake",
@@ -310,6 +314,10 @@ def test_a_part_fits_a_batch_by_every_cap(
 def test_a_request_with_too_many_parts_is_refused_with_the_numbers() -> None:
     async def scenario() -> None:
         async with world(models=[model("add", 1, max_batch_size=1)], limits=Limits(max_parts=5)) as w:
+            answer = await w.infer("add", x(6))
+            assert answer.status == 400
+            assert "6 parts" in answer.json["error"] and "5 parts" in answer.json["error"]
+        async with world(models=[model("add", 1, max_batch_mb=1 / (1 << 20))], limits=Limits(max_parts=5)) as w:
             answer = await w.infer("add", x(6))
             assert answer.status == 400
             assert "6 parts" in answer.json["error"] and "5 parts" in answer.json["error"]

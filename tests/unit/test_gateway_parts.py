@@ -7,9 +7,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from headway.core.admission import shares_of
+from headway.core.forming import fits_alone
 from headway.core.ids import Part
+from headway.core.policy import BatchPolicy
 from headway.gateway.errors import ModelBroke
-from headway.gateway.parts import InputData, cut, join
+from headway.gateway.parts import InputData, cut, join, rows_within
 from headway.wire.tensors import Tensor, from_numpy, to_numpy
 
 
@@ -32,6 +35,18 @@ def test_what_is_cut_joins_to_what_it_was(rows: int, most: int) -> None:
     outputs = [part.tensors for part in payload]
     assert join(outputs, "n", rows)[1].tolist() == numbers(rows).data.tolist()  # type: ignore[union-attr]
     assert join(outputs, "w", rows)[1].ravel().tolist() == words(rows).data
+
+
+@settings(deadline=None)
+@given(rows=st.integers(1, 60), cap=st.integers(1, 20_000))
+def test_what_is_cut_within_a_cap_in_bytes_is_never_too_large_for_a_batch(rows: int, cap: int) -> None:
+    data = [numbers(rows, 40), words(rows)]
+    most = rows_within(cap, data, rows)
+    parts, _, size = cut(data, rows, 7, most)
+    policy = BatchPolicy(max_batch_size=60, max_batch_bytes=cap)
+    shares = shares_of(size, parts)
+    assert all(fits_alone(part.rows, part.length, share, policy) for part, share in zip(parts, shares, strict=True))
+    assert most >= rows or size * (most + 1) > cap * rows, "no smaller than need be"
 
 
 def test_numbers_are_sliced_not_copied() -> None:

@@ -16,7 +16,7 @@ from headway.gateway.catalog import Version
 from headway.gateway.errors import BadRequest
 from headway.gateway.exchange import Response
 from headway.gateway.json_tensors import read, write
-from headway.gateway.parts import InputData, cut, join
+from headway.gateway.parts import InputData, cut, join, rows_within
 from headway.gateway.signature import signature
 from headway.wire.messages import InputMeta, ModelMeta, PartPayload
 from headway.wire.tensors import DATATYPES, Tensor
@@ -89,16 +89,16 @@ def check(body: InferBody, version: Version, max_parts: int) -> InferRequest:
     length = _common_length(shapes, version.settings.max_length)
     outputs = _check_outputs(body.outputs, version)
     most = version.max_part_rows(length)
-    if -(-rows // most) > max_parts:
-        raise BadRequest(
-            f"{rows} rows make {-(-rows // most)} parts of at most {most} rows, a request may have {max_parts} parts"
-        )
+    _check_parts(rows, most, max_parts)
     data = [
         InputData(declared.name, declared.datatype, shape, read(declared.name, declared.datatype, shape, _raw(entry)))
         for (declared, entry), (_, shape) in zip(present, shapes, strict=True)
     ]
     if version.settings.bounds:
         _check_bounds(data, version)
+    if cap := version.settings.batching.max_batch_bytes:
+        most = min(most, rows_within(cap, data, rows))
+        _check_parts(rows, most, max_parts)
     parts, payload, size = cut(data, rows, length, most)
     of_batch = {name: value for name, value in parameters.items() if name not in version.per_row}
     key = version.key(signature(shapes, of_batch))
@@ -172,6 +172,12 @@ def _common_length(shapes: list[tuple[InputMeta, tuple[int, ...]]], most: int) -
         raise BadRequest(f"input {first!r}: the size along the padded axis must be at least 1, got 0")
     check_length(first, length, most)
     return length
+
+
+def _check_parts(rows: int, most: int, max_parts: int) -> None:
+    parts = -(-rows // most)
+    if parts > max_parts:
+        raise BadRequest(f"{rows} rows make {parts} parts of at most {most} rows, a request may have {max_parts} parts")
 
 
 def _check_bounds(data: list[InputData], version: Version) -> None:

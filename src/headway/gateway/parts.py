@@ -26,6 +26,15 @@ class InputData:
         self.data = data
 
 
+def rows_within(cap: int, inputs: list[InputData], rows: int) -> int:
+    """So many of the rows have, by their number, a share of at most `cap` of all bytes. At least one."""
+    return max(1, cap * rows // max(1, sum([_size(i.data) for i in inputs])))
+
+
+def _size(data: npt.NDArray[Any] | list[Any]) -> int:
+    return data.nbytes if not isinstance(data, list) else len(pack_bytes(data))
+
+
 def cut(inputs: list[InputData], rows: int, length: int, most: int) -> tuple[list[Part], list[PartPayload], int]:
     """Runs of at most `most` rows: their sizes, their tensors (slices, not copies), all bytes together."""
     if rows <= most:
