@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from headway.core.effects import DispatchBatch, Reason
-from headway.core.events import DrainStarted, MemoryPressureChanged, VersionDrained
-from headway.core.ids import Measurement, PartRef
+from headway.core.events import DrainStarted, MemoryPressureChanged, VersionDrained, WorkerReady, WorkerStarting
+from headway.core.ids import Capacity, Measurement, PartRef
 from headway.core.policy import BatchPolicy
 from headway.core.units import NEVER, ms
 from tests.unit.core_world import FLAT, LINEAR, A, B, V, World, arrive, dispatches, members
@@ -84,6 +84,14 @@ def test_a_held_batch_leaves_at_once_when_its_time_is_full():
     effects = world.tell(*(arrive(i) for i in range(2, 8)))
     assert reasons(effects) == [Reason.FULL]
     assert len(members(effects)[0]) == 2, "30 ms at the upper quantile"
+
+
+def test_held_parts_leave_when_the_warm_up_tells_that_they_fill_a_batch():
+    ten_a_row = tuple(Measurement(rows, 8, ms(10) * rows) for rows in (1, 2, 4, 8))
+    world = World(BatchPolicy(hold=True, max_queue_delay=ms(50), max_batch_time=ms(30)), workers=0)
+    world.tell(WorkerStarting(0, V))
+    assert world.tell(*(arrive(i) for i in range(1, 5))) == []
+    assert reasons(world.tell(WorkerReady(0, Capacity(1), ten_a_row))) == [Reason.FULL]
 
 
 def test_a_batch_that_stays_small_because_company_does_not_pay_is_not_full():

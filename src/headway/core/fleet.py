@@ -88,9 +88,12 @@ def worker_ready(state: State, event: WorkerReady, now: Instant) -> None:
         return  # it was given up while it was starting
     worker.become(WorkerState.READY)
     worker.capacity = event.capacity
-    worker.pool.cost.seed(event.measurements)
-    worker.pool.placement.refresh(worker)
-    state.touch(worker.pool)
+    pool = worker.pool
+    pool.cost.seed(event.measurements)
+    if pool.policy.hold and pool.policy.max_batch_time:
+        pool.reconsider()  # parts may have waited for it, and what fills a held batch is a matter of cost
+    pool.placement.refresh(worker)
+    state.touch(pool)
 
 
 def worker_draining(state: State, event: WorkerDraining, now: Instant) -> None:
