@@ -100,14 +100,16 @@ def _share_a_device(rng: Random, policies: dict[VersionId, BatchPolicy]) -> tupl
 
 def random_policy(rng: Random, grid: Duration, keep: BatchPolicy | None = None) -> BatchPolicy:
     """keep: the version's rules so far. Its style and device are for life; what it admitted must stay admissible."""
-    style = None if keep is None else keep.style
+    style = keep.style if keep else rng.choice((Style.BATCH, Style.BATCH, Style.BATCH, Style.SEQUENCE))
+    rows = rng.choice((MAX_PART_ROWS, 4, 8, 32))
+    tokens, size = rng.choice(((0, 0), (0, 300), (256, 0), (1024, 100)))
     return BatchPolicy(
-        device="" if keep is None else keep.device,
-        cores=1 if keep is None else keep.cores,
-        style=style or rng.choice((Style.BATCH, Style.BATCH, Style.BATCH, Style.SEQUENCE)),
-        max_batch_size=rng.choice((MAX_PART_ROWS, 4, 8, 32)),
-        max_batch_tokens=rng.choice((0, 0, 256, 1024)),
-        max_batch_bytes=rng.choice((0, 0, 300, 100)),
+        device=keep.device if keep else "",
+        cores=keep.cores if keep else 1,
+        style=style,
+        max_batch_size=rows,
+        max_batch_tokens=tokens,
+        max_batch_bytes=size,
         max_batch_time=rng.choice((0, 0, ms(20))),
         max_queue_delay=rng.choice((0, 1, 5, 20)) * grid,
         hold=rng.random() < 0.3,
