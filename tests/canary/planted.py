@@ -145,8 +145,8 @@ CANARIES = (
     Canary(
         "a held batch waits twice its delay",
         "leaving",
-        "now >= oldest + policy.max_queue_delay",
-        "now >= oldest + 2 * policy.max_queue_delay",
+        "now >= oldest + delay",
+        "now >= oldest + 2 * delay",
     ),
     Canary(
         "a draining worker still gets work",

@@ -38,7 +38,9 @@ batch_policies = st.builds(
     max_batch_size=st.sampled_from([3, 4, 32]),
     max_batch_tokens=st.sampled_from([0, 256]),
     max_batch_bytes=st.sampled_from([0, 60]),
+    slo=st.sampled_from([0, ms(4), ms(40)]),
     max_queue_delay=st.sampled_from([0, ms(3), ms(5)]),
+    derive_delay=st.booleans(),
     max_queued_requests=st.sampled_from([3, 100_000]),
     deadline_margin=st.sampled_from([0, ms(1)]),
 )
@@ -169,6 +171,10 @@ class SchedulerMachine(RuleBasedStateMachine):
     def cancel(self, pick: int, more: bool) -> None:
         """Often of a request that has its outcome already."""
         self.tell(ev.RequestCancelled(1 + pick % self.requests), more)
+
+    @rule(version=versions, overhead=delays, more=together)
+    def reply_is_written(self, version: VersionId, overhead: int, more: bool) -> None:
+        self.tell(ev.ReplyWritten(1, overhead, version), more)
 
     # -- workers --------------------------------------------------------------------------------------
 

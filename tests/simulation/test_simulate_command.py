@@ -47,6 +47,14 @@ def test_a_held_batch_leaves_because_it_lingered() -> None:
     assert "linger" in json.loads(result.output)["reasons"]
 
 
+def test_a_delay_that_is_derived_from_an_slo_makes_larger_batches_and_one_that_is_given_stays() -> None:
+    def rows(*delay: str) -> float:
+        held = ("--hold", "--cost", "gpu", "--rate", "200", "--requests", "1000", "--slo-ms", "100", "--json")
+        return float(json.loads(run(*held, *delay).output)["mean_batch_size"])
+
+    assert rows() > 2 * rows("--max-queue-delay-ms", "5")
+
+
 def test_a_trace_brings_its_own_times_and_lengths(tmp_path: Path) -> None:
     trace = tmp_path / "small.jsonl"
     rows = [{"timestamp": 10 * n, "input_length": 400, "output_length": 1, "hash_ids": []} for n in range(20)]

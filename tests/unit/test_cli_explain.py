@@ -7,7 +7,7 @@ from click import ClickException
 
 from headway.cli.explain import answer
 from headway.cli.explain_page import columns, duration, figure, page, worker
-from headway.config.settings import ModelSettings
+from headway.config.settings import Batching, ModelSettings
 from tests.unit.test_telemetry_explain import explained
 
 
@@ -22,6 +22,17 @@ def test_the_page_tells_values_run_times_and_the_budget() -> None:
         assert line in shown.replace("leaves", "left"), line
     assert "over the cap in time" in shown
     assert all(line == line.rstrip() for line in shown.splitlines())
+
+
+def test_the_page_tells_how_the_wait_for_company_is_derived_or_that_it_is_not() -> None:
+    lines = text(ModelSettings(slo_ms=50)).splitlines()
+    start = lines.index(next(line for line in lines if line.split() == ["50", "ms", "the", "SLO", "slo_ms"]))
+    assert [line.split()[0] for line in lines[start + 1 : start + 6]] == ["-", "-", "=", "x", "="]
+    assert "for 1 rows, the longest of 256" in lines[start + 1]
+    assert "not measured yet" in lines[start + 2]
+    assert "0.25" in lines[start + 4]
+    fixed = text(ModelSettings(slo_ms=50, batching=Batching(max_queue_delay_ms=2)))
+    assert "not derived from it: max_queue_delay_ms is set" in fixed
 
 
 def test_a_streaming_models_page_has_no_batches() -> None:

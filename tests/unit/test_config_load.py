@@ -124,7 +124,10 @@ def test_bytes_that_are_not_text_are_a_configuration_error(tmp_path: Path) -> No
         ("tenant_header = 'x tenant'", "tenant_header"),
         ("[models.m]\ndevice = 'gpu'", "models.m.device"),
         ("[models.m.batching]\nmax_batch_size = 64\nmax_queued_rows = 32", "models.m.batching.max_queued_rows"),
-        ("[models.m]\nslo_ms = 5\n[models.m.batching]\nhold = true", "models.m.batching.max_queue_delay_ms"),
+        (
+            "[models.m]\nslo_ms = 5\n[models.m.batching]\nhold = true\nmax_queue_delay_ms = 5",
+            "models.m.batching.max_queue_delay_ms",
+        ),
         ("[models.m.warm_up]\nrows = [64]", "models.m.warm_up.rows"),
         ("[models.m.embeddings]\n[models.m.warm_up]\nlengths = [512]", "models.m.warm_up.lengths"),
         ("[models.m]\nmax_length = 8", "models.m.max_length"),
@@ -139,6 +142,12 @@ def test_bytes_that_are_not_text_are_a_configuration_error(tmp_path: Path) -> No
 )
 def test_settings_that_contradict_each_other_are_refused(tmp_path: Path, text: str, place: str) -> None:
     assert [problem.split(": ")[0] for problem in problems_of(tmp_path, text)] == [place]
+
+
+def test_a_held_delay_that_is_derived_cannot_contradict_the_slo(tmp_path: Path) -> None:
+    path = tmp_path / "headway.toml"
+    path.write_text("[models.m]\nslo_ms = 5\n[models.m.batching]\nhold = true")
+    load_config(path)
 
 
 def test_relative_paths_count_from_the_files_folder(tmp_path: Path) -> None:

@@ -64,7 +64,7 @@ EVENTS: list[Event] = [
     MemoryPressureChanged(True),
     RequestArrived(1, "a", KEY, (Part(1, 7), Part(2, 9)), 100, NEVER, 2),
     RequestCancelled(1),
-    ReplyWritten(1, 12),
+    ReplyWritten(1, 12, V),
     WorkerStarting(1, V, 5),
     WorkerReady(1, Capacity(0, 8, 100), (Measurement(1, 2, 3),)),
     WorkerDraining(1),

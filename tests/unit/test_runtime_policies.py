@@ -58,6 +58,15 @@ def test_a_cap_in_bytes_however_small_is_never_taken_for_none(mebibytes, expecte
     assert batch_policy(settings).max_batch_bytes == expected
 
 
+@pytest.mark.parametrize(
+    ("slo_ms", "delay_ms", "expected"),
+    [(0, None, (0, ms(5), True)), (70, None, (ms(70), ms(5), True)), (70, 3, (ms(70), ms(3), False))],
+)
+def test_an_slo_is_always_told_and_the_delay_is_derived_from_it_unless_it_is_set(slo_ms, delay_ms, expected):
+    policy = batch_policy(ModelSettings(slo_ms=slo_ms, batching=Batching(max_queue_delay_ms=delay_ms)))
+    assert (policy.slo, policy.max_queue_delay, policy.derive_delay) == expected
+
+
 @pytest.mark.parametrize(("of_model", "expected"), [(0, 8), (4, 4), (100, 8)])
 def test_the_lower_of_the_operators_and_the_models_own_batch_size_counts(of_model, expected):
     settings = ModelSettings(batching=Batching(max_batch_size=8))

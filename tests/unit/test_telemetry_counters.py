@@ -193,6 +193,14 @@ def test_how_good_the_cost_model_is_is_asked_for_at_scrape():
     assert value(m, "headway_cost_coverage", model="m", version="1") == view.cost_coverage == 0.95
 
 
+def test_the_longest_wait_for_company_in_force_is_asked_for_at_scrape():
+    core = scheduler()
+    m = Metrics(counters(), views=core.views)
+    assert value(m, "headway_max_queue_delay_seconds", model="m", version="1") == 0.005
+    core.handle([VersionConfigured(M1, BatchPolicy(slo=100 * MS, derive_delay=True))], 0)
+    assert value(m, "headway_max_queue_delay_seconds", model="m", version="1") == 0.025
+
+
 def test_other_gauges_can_be_added_and_the_build_and_the_process_are_named():
     shown = page(Metrics(counters(), gauges=[lambda: {"recorder_dropped_records_total": 4, "recorder_file_bytes": 9}]))
     assert shown["headway_recorder_dropped_records_total", frozenset()] == 4

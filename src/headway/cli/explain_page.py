@@ -124,6 +124,26 @@ def budget(told: Told | None) -> Iterator[str]:
     ]
     if rows:
         yield from columns(("rows", "length", "usually", "with upper and p99", ""), rows)
+    yield from linger(told["linger"], told["slo_ms"])
+
+
+def linger(told: Told | None, slo_ms: float) -> Iterator[str]:
+    """The wait for company in parts, and where each comes from."""
+    yield ""
+    if told is None:
+        yield "the wait for company is not derived from it: max_queue_delay_ms is set"
+        return
+    parts = [("", f"{slo_ms:g} ms", "the SLO", "slo_ms")]
+    batch = f"predicted for {told['rows']} rows, the longest of {told['length']}: the dearest of the last window"
+    parts.append(("-", f"{figure(told['run_ms'])} ms", "run time, upper", batch if told["rows"] else "not known yet"))
+    measured = "running 95 % quantile, as measured" if told["outside_ms"] else "not measured yet"
+    parts.append(("-", f"{figure(told['outside_ms'])} ms", "gateway, scheduler and channel", measured))
+    parts.append(("=", f"{figure(told['left_ms'])} ms", "left", ""))
+    adapted = "up a little while p95 is below 0.8 of the SLO, halved when p99 is above it"
+    parts.append(("x", f"{told['fraction']:.3g}", "the fraction that is waited", adapted))
+    late = f"in force; since it was set {told['answers']} answers, {told['late']} of them late"
+    parts.append(("=", f"{figure(told['ceiling_ms'])} ms", "the longest wait for company", late))
+    yield from columns(("", "", "", ""), parts)
 
 
 def columns(heading: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:

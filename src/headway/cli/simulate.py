@@ -10,6 +10,7 @@ from random import Random
 
 import click
 
+from headway.config.settings import MAX_QUEUE_DELAY_MS
 from headway.core.policy import BatchPolicy, ServerPolicy
 from headway.core.units import NEVER, ms, seconds
 from headway.sim import workloads
@@ -70,7 +71,12 @@ class TenantShares(click.ParamType[tuple[tuple[str, float], ...]]):
 @click.option("--workers", type=click.IntRange(1), default=1, help="Workers (default 1).")
 @click.option("--max-batch-size", type=click.IntRange(1), default=32, help="Rows in a batch (default 32).")
 @click.option("--max-batch-tokens", type=click.IntRange(0), default=0, help="Padded tokens in a batch; 0: no limit.")
-@click.option("--max-queue-delay-ms", type=click.FloatRange(0), default=5.0, help="Ceiling of waiting for company.")
+@click.option(
+    "--max-queue-delay-ms",
+    type=click.FloatRange(0),
+    help="Ceiling of waiting for company; not given: derived from --slo-ms, else 5.",
+)
+@click.option("--slo-ms", type=click.FloatRange(0), default=0.0, help="The latency that is aimed for; 0: none.")
 @click.option("--hold", is_flag=True, help="Part batches wait for the queue delay even beside an idle worker.")
 @click.option("--timeout-ms", type=click.FloatRange(0), default=0.0, help="Every request's deadline; 0: none.")
 @click.option("--tenants", type=TenantShares(), default="default:1", help="Tenants, equally busy, and their weights.")
@@ -91,7 +97,8 @@ def simulate(
     workers: int,
     max_batch_size: int,
     max_batch_tokens: int,
-    max_queue_delay_ms: float,
+    max_queue_delay_ms: float | None,
+    slo_ms: float,
     hold: bool,
     timeout_ms: float,
     tenants: tuple[tuple[str, float], ...],
@@ -113,7 +120,9 @@ def simulate(
         policy=BatchPolicy(
             max_batch_size=max_batch_size,
             max_batch_tokens=max_batch_tokens,
-            max_queue_delay=ms(max_queue_delay_ms),
+            slo=ms(slo_ms),
+            max_queue_delay=ms(MAX_QUEUE_DELAY_MS if max_queue_delay_ms is None else max_queue_delay_ms),
+            derive_delay=max_queue_delay_ms is None,
             hold=hold,
         ),
         server=ServerPolicy(weights=tenants),

@@ -77,11 +77,11 @@ def model_limits(model: ModelSettings) -> Iterator[Found]:
             f"expected at least max_batch_size ({batching.max_batch_size}), got {batching.max_queued_rows}: "
             "no full batch could ever wait",
         )
-    if batching.hold and model.slo_ms and batching.max_queue_delay_ms >= model.slo_ms:
+    delay = batching.max_queue_delay_ms
+    if batching.hold and model.slo_ms and delay is not None and delay >= model.slo_ms:
         yield (
             "batching.max_queue_delay_ms",
-            f"with hold = true every part batch waits {batching.max_queue_delay_ms:g} ms, "
-            f"which leaves nothing of slo_ms = {model.slo_ms:g}",
+            f"with hold = true every part batch waits {delay:g} ms, which leaves nothing of slo_ms = {model.slo_ms:g}",
         )
     if warm_up.rows and max(warm_up.rows) > batching.max_batch_size:
         yield (

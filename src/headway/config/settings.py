@@ -13,6 +13,10 @@ Span = Annotated[float, Meta(ge=0)]
 MEBIBYTE = 1 << 20
 
 
+MAX_QUEUE_DELAY_MS = 5
+"""Where neither a delay is set nor an SLO that one could be derived from."""
+
+
 class Padding(Struct, frozen=True, forbid_unknown_fields=True):
     """How one input or output is padded. Nothing is padded that does not say so here.
 
@@ -43,8 +47,10 @@ class Batching(Struct, frozen=True, forbid_unknown_fields=True):
     max_batch_size: rows in one batch.
     max_batch_tokens: padded tokens in one batch (rows x longest length), 0 = no cap.
     max_batch_mb: payload of one batch in MiB, as it travels to the worker; 0 = no cap. One row always runs.
-    max_batch_ms: predicted run time of one batch; 0 = automatic: 250, or twice its first row alone if that is more.
-    max_queue_delay_ms: the longest that a request waits for company while a worker is free.
+    max_batch_ms: predicted run time of one batch; 0 = automatic: 250, and half of `slo_ms` where that is set and less,
+        or twice its first row alone if that is more. With `hold = true`: half of `slo_ms`, else no cap.
+    max_queue_delay_ms: the longest that a request waits for company while a worker is free; not set = derived from
+        `slo_ms` where that is set, else 5.
     hold: wait that long even where nothing is gained by it.
     max_queued_requests: requests that may wait for one version; more are refused.
     max_queued_rows: rows that may wait for one version; more are refused.
@@ -54,7 +60,7 @@ class Batching(Struct, frozen=True, forbid_unknown_fields=True):
     max_batch_tokens: Count = 0
     max_batch_mb: Span = 0
     max_batch_ms: Span = 0
-    max_queue_delay_ms: Span = 5
+    max_queue_delay_ms: Span | None = None
     hold: bool = False
     max_queued_requests: Positive = 10_000
     max_queued_rows: Positive = 100_000
@@ -102,7 +108,8 @@ class ModelSettings(Struct, frozen=True, forbid_unknown_fields=True):
     threads: compute threads per worker; 0 = its share of the cores.
     default_version: answers requests that name no version; 0 = the highest.
     max_length: the longest that a request may be along the padded axis; longer ones are refused (400). 0 = any.
-    slo_ms: the latency that is aimed for; 0 = none. Checked against the delays; the scheduler does not act on it yet.
+    slo_ms: the latency that is aimed for, from the request's last byte to its answer; 0 = none. Caps a batch's run
+        time, and decides how long a request may wait for company unless `max_queue_delay_ms` does.
     max_sequences: streaming models: sequences that run at once per worker.
     per_row_parameters: request parameters that the executor applies row by row; all others keep requests apart.
     options: handed to a python model's load() as they are.

@@ -39,6 +39,10 @@ def batch_completed(state: State, event: BatchCompleted, now: Instant) -> None:
             if request.unfinished == 0:
                 state.resolve(request, Outcome.COMPLETED)
         pool.fair.leave(pool.fair.accounts[part.request.tenant])
+    if pool.linger is not None and pool.linger.is_over(now):
+        pool.linger.adapt()
+        pool.renew_delay()
+        state.reconsider(pool)
     state.touch(pool)
 
 
@@ -142,14 +146,16 @@ def _fail_members(state: State, worker: Worker, batch: RunningBatch, outcome: Ou
 
 def _observe(worker: Worker, batch: RunningBatch, duration: int, now: Instant) -> None:
     """The cost model learns what the batch would have taken on a worker of pace 1."""
-    cost = worker.pool.cost
-    pace = worker.pace
-    worker.pool.placement.ended(worker, batch, 0 if batch.withdrawn else duration, cost, now)
+    pool, pace = worker.pool, worker.pace
+    cost, policy = pool.cost, pool.policy
+    pool.placement.ended(worker, batch, 0 if batch.withdrawn else duration, cost, now)
     if batch.withdrawn:
         return
     cost.observe(batch.rows, batch.length, int(duration / pace))
-    if worker.pool.policy.hold and worker.pool.policy.max_batch_time:
-        worker.pool.reconsider()  # what fills a held batch is a matter of cost
+    if pool.linger is not None:
+        pool.linger.ran(batch.rows, batch.length, pace, cost)
+    if policy.hold and (policy.max_batch_time or policy.slo):
+        pool.reconsider()  # what fills a held batch is a matter of cost
 
 
 def _correct(worker: Worker, batch: RunningBatch, duration: int) -> None:

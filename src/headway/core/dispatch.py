@@ -81,6 +81,7 @@ def _reason(state: State, pool: Pool, batch: Forming, before: Reason | None, now
         filled=batch.is_full,
         latest_start=batch.deadline - pool.cost.upper(batch.rows, batch.length) - policy.deadline_margin,
         oldest=batch.oldest,
+        delay=pool.max_queue_delay,
         draining=pool.draining,
         pressure=state.pressure,
         now=now,

@@ -82,10 +82,13 @@ class RequestCancelled:
 
 @record
 class ReplyWritten:
-    """The reply has left. overhead: time spent outside queue and worker, for the linger's budget."""
+    """The reply has left. overhead: time spent outside queue and worker, for the linger's budget.
+
+    version: that answered; None: not told, and nothing is learned."""
 
     request: RequestId
     overhead: Duration
+    version: VersionId | None = None
 
 
 # -- workers ---------------------------------------------------------------------------------

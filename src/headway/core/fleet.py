@@ -17,7 +17,6 @@ from headway.core.events import (
     WorkerStarting,
     WorkerStopped,
 )
-from headway.core.pool import Pool
 from headway.core.state import State
 from headway.core.units import Instant
 from headway.core.workers import Worker, WorkerState
@@ -50,28 +49,21 @@ def version_configured(state: State, event: VersionConfigured, now: Instant) -> 
 def version_drained(state: State, event: VersionDrained, now: Instant) -> None:
     pool = state.pool_of(event.version, "VersionDrained")
     pool.draining = True
-    _reconsider(state, pool)
+    state.reconsider(pool)
 
 
 def drain_started(state: State, event: DrainStarted, now: Instant) -> None:
     state.draining = True
     for pool in state.pools.values():
         pool.draining = True
-        _reconsider(state, pool)
+        state.reconsider(pool)
 
 
 def memory_pressure_changed(state: State, event: MemoryPressureChanged, now: Instant) -> None:
     state.pressure = event.high
     for pool in state.pools.values():
         pool.pressure = event.high
-        _reconsider(state, pool)
-
-
-def _reconsider(state: State, pool: Pool) -> None:
-    pool.reconsider()
-    for queue in pool.keys.values():
-        state.timers.arm(pool, queue, state.now)
-    state.touch(pool)
+        state.reconsider(pool)
 
 
 def worker_starting(state: State, event: WorkerStarting, now: Instant) -> None:
@@ -90,10 +82,11 @@ def worker_ready(state: State, event: WorkerReady, now: Instant) -> None:
     worker.capacity = event.capacity
     pool = worker.pool
     pool.cost.seed(event.measurements)
-    if pool.policy.hold and pool.policy.max_batch_time:
-        pool.reconsider()  # parts may have waited for it, and what fills a held batch is a matter of cost
+    if pool.linger is not None:
+        pool.linger.expect(max((m.length for m in event.measurements), default=1))
+        pool.renew_delay()
     pool.placement.refresh(worker)
-    state.touch(pool)
+    state.reconsider(pool)  # what fills a held batch, and how long it may wait, are matters of cost
 
 
 def worker_draining(state: State, event: WorkerDraining, now: Instant) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from headway.core.cost import CostModel
-from headway.core.policy import AUTOMATIC_BATCH_TIME, BatchPolicy
+from headway.core.policy import BatchPolicy
 from headway.core.queue import TenantQueue
 from headway.core.record import record
 from headway.core.requests import RUNNING, WAITING, QueuedPart
@@ -66,7 +66,7 @@ class Forming:
     def __init__(self, head: QueuedPart, owner: TenantQueue, setting: Setting) -> None:
         self._setting = setting
         self._cost = setting.cost
-        self._time_limit = setting.policy.max_batch_time or _automatic_limit(head, setting)
+        self._time_limit = setting.policy.time_limit(setting.cost.upper(head.rows, head.length))
         self._others = setting.waiting
         self.members: list[QueuedPart] = []
         self.owners: list[TenantQueue] = []
@@ -235,12 +235,6 @@ class Forming:
             or without <= latest_end < end
             or alone + margin <= deadline < end + margin
         )
-
-
-def _automatic_limit(head: QueuedPart, setting: Setting) -> Duration:
-    if setting.policy.hold:
-        return NEVER
-    return max(AUTOMATIC_BATCH_TIME, 2 * setting.cost.upper(head.rows, head.length))
 
 
 def fits_alone(rows: int, length: int, size: int, policy: BatchPolicy) -> bool:

@@ -123,7 +123,7 @@ def _nothing_is_stuck(state: State, device: Device) -> None:
         for pool in ready:
             story = f"{pool.version} should leave, and workers {list(pool.placement.free)} have room"
             _require(waits, story)
-            ceiling = min(queue.oldest() for queue in pool.keys.values()) + pool.policy.max_queue_delay
+            ceiling = min(queue.oldest() for queue in pool.keys.values()) + pool.max_queue_delay
             _require(device.wake <= ceiling, f"{story}: it waits until {device.wake}, longer than {ceiling}")
     for pool in device.pools.values():
         served = pool.placement.has_worker or not pool.waiting

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from headway.core.effects import Reason
 from headway.core.policy import BatchPolicy
-from headway.core.units import Instant
+from headway.core.units import Duration, Instant
 
 
 def why(
@@ -13,6 +13,7 @@ def why(
     filled: bool,
     latest_start: Instant,
     oldest: Instant,
+    delay: Duration,
     draining: bool,
     pressure: bool,
     now: Instant,
@@ -20,7 +21,7 @@ def why(
     """Why what waits for one key should leave now, given that a worker is free. None: it should wait.
 
     filled: a cap is reached.  latest_start: the first latest safe start among it.
-    oldest: when its longest-waiting part arrived.
+    oldest: when its longest-waiting part arrived.  delay: the ceiling of its waiting that is in force.
     """
     if filled:
         return Reason.FULL
@@ -28,7 +29,7 @@ def why(
         return Reason.DEADLINE
     if not policy.hold:
         return Reason.IDLE  # where waiting beside an idle worker pays, `patience` has waited already
-    if now >= oldest + policy.max_queue_delay:
+    if now >= oldest + delay:
         return Reason.LINGER
     if draining:
         return Reason.DRAIN

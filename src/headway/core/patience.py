@@ -40,7 +40,7 @@ def leaves_at(pool: Pool, queue: KeyQueue, worker: Worker, now: Instant) -> Inst
     busy, head = pool.placement.next_free(), queue.head()
     if busy is None or head is None or busy.ends_at <= now:
         return now
-    ceiling = min(queue.oldest() + policy.max_queue_delay, head.latest_start)
+    ceiling = min(queue.oldest() + pool.max_queue_delay, head.latest_start)
     at = max(_spaced(pool, queue, busy.ends_at, now), _faster(pool, head, worker, busy, now))
     return min(at, ceiling)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import Enum
 
 from headway.core.record import record
-from headway.core.units import Duration, ms, seconds
+from headway.core.units import NEVER, Duration, ms, seconds
 
 
 class Style(Enum):
@@ -28,11 +28,11 @@ class BatchPolicy:
     max_batch_size: rows in one batch, at least 1.
     max_batch_tokens: padded tokens in one batch (rows x longest length); 0 = no cap.
     max_batch_bytes: payload of one batch's members, as it travels to the worker; 0 = no cap.
-    max_batch_time: predicted run time of one batch (upper quantile). 0 = automatic: where batches are
-        not held, 250 ms or twice its head alone, whichever is more, so that one tenant's backlog
-        does not make everybody wait for ever longer batches.
+    max_batch_time: predicted run time of one batch (upper quantile). 0 = automatic: see `time_limit`.
+    slo: the latency that is aimed for; 0 = none.
     max_queue_delay: the longest a part waits for company while a worker is free (a ceiling).
-    hold: makes max_queue_delay a floor too: a part batch waits for it even beside an idle worker.
+    derive_delay: where there is an SLO, it is derived from that instead (`Linger`).
+    hold: makes the delay a floor too: a part batch waits for it even beside an idle worker.
     deadline_margin: taken off every latest safe start, for what the cost model does not see.
     max_queued_requests, max_queued_rows: bounds on what waits for this version.
     device: what its workers share with those of other versions; "" = they share nothing.
@@ -44,13 +44,29 @@ class BatchPolicy:
     max_batch_tokens: int = 0
     max_batch_bytes: int = 0
     max_batch_time: Duration = 0
+    slo: Duration = 0
     max_queue_delay: Duration = ms(5)
+    derive_delay: bool = False
     hold: bool = False
     deadline_margin: Duration = ms(1)
     max_queued_requests: int = 100_000
     max_queued_rows: int = 1_000_000
     device: str = ""
     cores: int = 1
+
+    def time_limit(self, alone: Duration) -> Duration:
+        """The cap on a batch's predicted run time, given what its head takes alone; both at the upper quantile.
+
+        Automatic: 250 ms, so that one tenant's backlog does not make everybody wait for ever longer batches,
+        but none where batches are held; half of the SLO where there is one: who comes just after a batch has
+        begun waits for it and runs in the next. Twice the head alone is allowed in any case.
+        """
+        if self.max_batch_time:
+            return self.max_batch_time
+        limit = NEVER if self.hold else AUTOMATIC_BATCH_TIME
+        if self.slo:
+            limit = min(limit, self.slo // 2)
+        return max(limit, 2 * alone)
 
 
 @record

@@ -11,6 +11,7 @@ from headway.core.fairness import Account
 from headway.core.ids import BatchKey, VersionId
 from headway.core.lazy import Agenda
 from headway.core.leaving import why
+from headway.core.linger import Linger
 from headway.core.placement import Placement
 from headway.core.policy import BatchPolicy, Style
 from headway.core.queue import KeyQueue
@@ -28,6 +29,8 @@ KEEP_KEYS = 16
 class Pool:
     """device: that its workers run on.
     queued: requests with a part that waits.  waiting: parts that wait.  rows: their rows.
+    max_queue_delay: the ceiling of waiting for company that is in force: the policy's, or what `linger` says.
+    linger: None where the operator has fixed that ceiling.
     """
 
     __slots__ = (
@@ -38,6 +41,8 @@ class Pool:
         "draining",
         "fair",
         "keys",
+        "linger",
+        "max_queue_delay",
         "now",
         "placement",
         "policy",
@@ -52,7 +57,7 @@ class Pool:
     def __init__(self, version: VersionId, device: Device, policy: BatchPolicy) -> None:
         self.version = version
         self.device = device
-        self.policy = policy
+        self.now: Instant = 0
         self.cost = CostModel()
         self.fair = device.fair
         self.rate = RateMeter()
@@ -65,7 +70,8 @@ class Pool:
         self.rows = 0
         self.draining = False
         self.pressure = False
-        self.now: Instant = 0
+        self.linger: Linger | None = None
+        self._govern(policy)
 
     # -- parts -----------------------------------------------------------------------------
 
@@ -122,7 +128,7 @@ class Pool:
     def reconfigure(self, policy: BatchPolicy) -> list[KeyQueue]:
         """Other rules: every waiting part is put back by them. Returns the queues."""
         parts = sorted((part for queue in self.keys.values() for part in queue.waiting()), key=lambda part: part.seq)
-        self.policy = policy
+        self._govern(policy)
         for queue in self.keys.values():
             queue.timer = NEVER  # a timer of a queue that is no more
         self.keys = {}
@@ -132,6 +138,21 @@ class Pool:
         for part in parts:
             self._insert(part, self.fair.accounts[part.request.tenant])
         return list(self.keys.values())
+
+    def _govern(self, policy: BatchPolicy) -> None:
+        self.policy = policy
+        if not (policy.derive_delay and policy.slo and policy.style is Style.BATCH):
+            self.linger = None
+            self.max_queue_delay = policy.max_queue_delay
+            return
+        if self.linger is None:
+            self.linger = Linger()
+        self.renew_delay()
+
+    def renew_delay(self) -> None:
+        """The ceiling that is derived, from what is known now. Times of queues that wait may have changed."""
+        if self.linger is not None:
+            self.max_queue_delay = self.linger.renew(self.policy.slo, self.cost, self.now)
 
     def latest_start(self, deadline: Instant, rows: int, length: int) -> Instant:
         """When a part must start, alone, to be in time at the upper quantile of what it takes."""
@@ -162,6 +183,7 @@ class Pool:
             filled=self._fills_a_batch(queue),
             latest_start=queue.latest_start(),
             oldest=queue.oldest(),
+            delay=self.max_queue_delay,
             draining=self.draining,
             pressure=self.pressure,
             now=now,
@@ -175,13 +197,14 @@ class Pool:
         if 0 < policy.max_batch_bytes <= queue.bytes:
             return True
         mean_length = -(-queue.tokens // queue.rows)
-        return 0 < policy.max_batch_time <= self.cost.upper(queue.rows, mean_length)
+        limit = policy.time_limit(self.cost.upper(1, mean_length))
+        return limit < NEVER and limit <= self.cost.upper(queue.rows, mean_length)
 
     def wake_at(self, queue: KeyQueue) -> Instant:
         """When a queue that holds its parts has a reason to let them go, if nothing else happens."""
         if queue.count == 0 or not self.policy.hold:
             return NEVER
-        return min(queue.oldest() + self.policy.max_queue_delay, queue.latest_start())
+        return min(queue.oldest() + self.max_queue_delay, queue.latest_start())
 
     def _priority(self, queue: KeyQueue) -> tuple[Any, ...] | None:
         """Between keys that have a reason: the one whose tenant is furthest behind."""

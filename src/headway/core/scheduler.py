@@ -52,7 +52,10 @@ def _cancelled(state: State, event: RequestCancelled, now: Instant) -> None:
 
 
 def _reply_written(state: State, event: ReplyWritten, now: Instant) -> None:
-    """In the trace for those who read it; the state has no use for it yet."""
+    """What the SLO must leave room for. Nothing is decided by it before the window ends."""
+    pool = None if event.version is None else state.pools.get(event.version)
+    if pool is not None and pool.linger is not None:
+        pool.linger.spent_outside(event.overhead)
 
 
 _APPLY: dict[type, Callable[[State, Any, Instant], None]] = {

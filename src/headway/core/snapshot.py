@@ -13,6 +13,7 @@ from typing import Any
 from headway.core.cost import CostModel
 from headway.core.device import Device
 from headway.core.ids import BatchKey, Capacity, PartRef, RequestId, VersionId
+from headway.core.linger import Linger
 from headway.core.policy import BatchPolicy, ServerPolicy, Style
 from headway.core.pool import Pool
 from headway.core.requests import PartState, QueuedPart, Request
@@ -143,6 +144,7 @@ def _pool(pool: Pool) -> dict[str, Any]:
         "cost": pool.cost.snapshot(),
         "rate": pool.rate.snapshot(),
         "arrivals": pool.arrivals.snapshot(),
+        "linger": None if pool.linger is None else pool.linger.snapshot(),
         "overhead": pool.placement.overhead,
         "workers": [_worker(worker) for worker in pool.placement.workers.values()],
         "free": list(pool.placement.free),
@@ -157,6 +159,9 @@ def _restore_pool(state: State, saved: dict[str, Any]) -> None:
     pool.cost = CostModel.restore(saved["cost"])
     pool.rate.restore(saved["rate"])
     pool.arrivals.restore(saved["arrivals"])
+    if saved["linger"] is not None:
+        pool.linger = Linger.restore(saved["linger"])
+        pool.max_queue_delay = pool.linger.ceiling
     pool.placement.overhead = saved["overhead"]
 
 

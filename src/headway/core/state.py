@@ -6,6 +6,7 @@ from headway.core.device import Device
 from headway.core.effects import AbortSequence, Effect, ResolveRequest, WithdrawPart
 from headway.core.errors import InvariantViolation
 from headway.core.ids import RequestId, Tenant, VersionId, WorkerId
+from headway.core.linger import Linger
 from headway.core.outcomes import Outcome
 from headway.core.policy import BatchPolicy, ServerPolicy, Style
 from headway.core.pool import Pool
@@ -73,6 +74,13 @@ class State:
         pool.pressure, pool.draining = self.pressure, self.draining
         return pool
 
+    def reconsider(self, pool: Pool) -> None:
+        """Reasons to leave, and their times, may have changed for all that waits."""
+        pool.reconsider()
+        for queue in pool.keys.values():
+            self.timers.arm(pool, queue, self.now)
+        self.touch(pool)
+
     def pool_of(self, version: VersionId, event: str) -> Pool:
         pool = self.pools.get(version)
         if pool is None:
@@ -87,7 +95,16 @@ class State:
         self.effects.append(ResolveRequest(request.id, outcome, detail, retry_after))
         if request.unfinished:
             self._abandon(request)
+        if request.pool.linger is not None:
+            self._measure(request, outcome, request.pool.linger)
         request.parts = []  # or request and parts would keep each other until a garbage collection
+
+    def _measure(self, request: Request, outcome: Outcome, linger: Linger) -> None:
+        """Who waited for longer than the SLO and then gave up was not served in time either."""
+        slo = request.pool.policy.slo
+        expired = outcome is Outcome.DEADLINE_EXCEEDED and self.now - request.arrived > slo
+        if expired or outcome is Outcome.COMPLETED:
+            linger.answered(request.arrived, self.now, slo, request.pool.placement.overhead)
 
     def _abandon(self, request: Request) -> None:
         pool = request.pool

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from headway.core.cost import KNEES, STEPS
 from headway.core.ids import VersionId, WorkerId
+from headway.core.linger import Linger
 from headway.core.policy import BatchPolicy
 from headway.core.pool import Pool
 from headway.core.rate import WINDOW, RateMeter
@@ -37,7 +38,8 @@ class VersionState(Enum):
 class VersionView:
     """oldest: arrival of the part that has waited longest, NEVER when none waits.
     virtual_time, counters: of the fair order, in device nanoseconds / weight.
-    cost_error, cost_coverage: of the cost model: mean |log(actual / median)|, part within the upper quantile."""
+    cost_error, cost_coverage: of the cost model: mean |log(actual / median)|, part within the upper quantile.
+    max_queue_delay: in force: fixed, or derived from the SLO."""
 
     version: VersionId
     state: VersionState
@@ -52,6 +54,7 @@ class VersionView:
     counters: dict[str, int]
     cost_error: float
     cost_coverage: float
+    max_queue_delay: Duration
     clears_in: Duration
     """When what waits will have been worked off, at the rate of the last seconds."""
 
@@ -72,6 +75,7 @@ def view(pool: Pool) -> VersionView:
         counters={a.tenant: a.counter for a in pool.fair.accounts.values()},
         cost_error=pool.cost.error,
         cost_coverage=pool.cost.coverage,
+        max_queue_delay=pool.max_queue_delay,
         clears_in=pool.rate.time_for(pool.waiting, pool.now),
     )
 
@@ -132,6 +136,25 @@ class CostDetail:
 
 
 @record
+class LingerDetail:
+    """How the ceiling of waiting for company is derived: fraction * (slo - run_time - outside).
+
+    run_time: upper prediction for a batch of `rows` rows, the longest of `length`; the dearest of the last window.
+    outside: running upper quantile of what requests spend outside queue and worker; 0 = not measured.
+    answers, late: of the window that is under way, and of them those beyond the SLO.
+    """
+
+    rows: int
+    length: int
+    run_time: Duration
+    outside: Duration
+    fraction: float
+    ceiling: Duration
+    answers: int
+    late: int
+
+
+@record
 class VersionDetail:
     """What is in force for one version, and what the scheduler has learned of it.
 
@@ -139,6 +162,7 @@ class VersionDetail:
     arrived_per_second: parts; None where arrivals are not counted.
     paces: worker -> how long it takes for what takes the pool's workers 1; empty where they are not told apart.
     overhead: what a batch spends between scheduler and worker, both ways; None where it is not measured.
+    linger: None where the ceiling of waiting for company is fixed.
     """
 
     view: VersionView
@@ -148,6 +172,7 @@ class VersionDetail:
     arrived_per_second: float | None
     paces: dict[WorkerId, float]
     overhead: Duration | None
+    linger: LingerDetail | None
 
 
 def detail(scheduler: Scheduler, version: VersionId, now: Instant) -> VersionDetail | None:
@@ -163,6 +188,20 @@ def detail(scheduler: Scheduler, version: VersionId, now: Instant) -> VersionDet
         arrived_per_second=SECOND / gap if (gap := pool.arrivals.gap(now)) else 0.0,
         paces={worker.id: worker.pace for worker in pool.placement.workers.values()},
         overhead=pool.placement.overhead,
+        linger=None if pool.linger is None else _linger_detail(pool.linger),
+    )
+
+
+def _linger_detail(linger: Linger) -> LingerDetail:
+    return LingerDetail(
+        rows=linger.rows,
+        length=linger.length,
+        run_time=linger.run_time,
+        outside=linger.outside,
+        fraction=linger.fraction,
+        ceiling=linger.ceiling,
+        answers=linger.answers,
+        late=linger.late,
     )
 
 

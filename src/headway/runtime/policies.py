@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from headway.config.settings import MEBIBYTE, ModelSettings, Settings
+from headway.config.settings import MAX_QUEUE_DELAY_MS, MEBIBYTE, ModelSettings, Settings
 from headway.core.policy import BatchPolicy, ServerPolicy, Style
 from headway.core.units import ms
 
@@ -18,14 +18,16 @@ def server_policy(settings: Settings) -> ServerPolicy:
 def batch_policy(settings: ModelSettings, streaming: bool = False, model_max_batch_size: int = 0) -> BatchPolicy:
     """model_max_batch_size: rows that the model itself can take (0 = any); the lower of it and the setting counts."""
     batching = settings.batching
-    size = batching.max_batch_size
+    size, delay = batching.max_batch_size, batching.max_queue_delay_ms
     return BatchPolicy(
         style=Style.SEQUENCE if streaming else Style.BATCH,
         max_batch_size=min(size, model_max_batch_size) if model_max_batch_size else size,
         max_batch_tokens=batching.max_batch_tokens,
         max_batch_bytes=batching.max_batch_bytes,
         max_batch_time=ms(batching.max_batch_ms),
-        max_queue_delay=ms(batching.max_queue_delay_ms),
+        slo=ms(settings.slo_ms),
+        max_queue_delay=ms(MAX_QUEUE_DELAY_MS if delay is None else delay),
+        derive_delay=delay is None,
         hold=batching.hold,
         max_queued_requests=batching.max_queued_requests,
         max_queued_rows=batching.max_queued_rows,

@@ -193,8 +193,9 @@ class Runtime:
         reply = self._effects.written(message)
         if reply is not None and reply.outcome is Outcome.COMPLETED:
             spent = reply.timings
+            version = VersionId(reply.model, reply.version)
             outside = message.at - reply.received - spent.queue - spent.hand_over - spent.execute
-            self._mailbox.post_quietly(ReplyWritten(message.request, max(0, outside)))
+            self._mailbox.post_quietly(ReplyWritten(message.request, max(0, outside), version))
 
     # -- from the core -------------------------------------------------------------------------
 

@@ -91,9 +91,10 @@ class Clients:
 
     def _resolved(self, effect: ResolveRequest) -> None:
         request = effect.request
-        del self._driver.requests[request]
+        version = self._driver.requests.pop(request).key.version_id
         if self._overhead:
             overhead = 1 + self._rng.randrange(2 * self._overhead)
-            self._driver.at(self._driver.now + overhead, lambda: self._driver.tell(ReplyWritten(request, overhead)))
+            written = ReplyWritten(request, overhead, version)
+            self._driver.at(self._driver.now + overhead, lambda: self._driver.tell(written))
         if (loop := self._loops.pop(request, None)) is not None:
             self._send_again(*loop)

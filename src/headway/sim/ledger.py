@@ -14,7 +14,7 @@ from headway.core.events import RequestArrived
 from headway.core.ids import BatchId, Capacity, PartRef, RequestId, VersionId, WorkerId
 from headway.core.outcomes import Outcome
 from headway.core.policy import BatchPolicy, ServerPolicy, Style
-from headway.core.units import Instant
+from headway.core.units import Duration, Instant
 
 NO_ROOM = Capacity(batch_slots=0)
 
@@ -82,8 +82,11 @@ class TrackedWorker:
 
 @dataclass(slots=True)
 class TrackedVersion:
+    """delay: the ceiling of waiting for company that is in force, as the core shows it."""
+
     version: VersionId
     policy: BatchPolicy
+    delay: Duration = 0
     draining: bool = False
     workers: dict[WorkerId, TrackedWorker] = field(default_factory=dict)
     waiting: dict[RequestId, TrackedRequest] = field(default_factory=dict)

@@ -66,6 +66,9 @@ class Oracle:
         self._books.apply(events, now)
         for request in self._books.arrived.values():
             heappush(self._deadlines, (request.event.deadline, request.event.request))
+        views = scheduler.views()
+        for view in views:
+            self._learn_delay(view)
         for effect in effects:
             self._judge[type(effect)](effect)
         self._everything_due_was_done()
@@ -74,7 +77,7 @@ class Oracle:
             self._nobody_idles_beside_work(version, scheduler)
         self._timers(scheduler)
         self._bounds()
-        for view in scheduler.views():
+        for view in views:
             self._gauges(view)
         scheduler.check()
         self._require(scheduler.is_idle() == self._idle(), f"is_idle() says {scheduler.is_idle()}")
@@ -215,7 +218,7 @@ class Oracle:
             self._require(self.ledger.memory_high, f"{effect}: memory is not short")
         elif effect.reason is Reason.LINGER:
             waited = self._now - self._oldest(version, effect.key.signature)
-            self._require(waited >= version.policy.max_queue_delay, f"{effect}: the oldest has waited only {waited} ns")
+            self._require(waited >= version.delay, f"{effect}: the oldest has waited only {waited} ns")
         elif effect.reason is Reason.DEADLINE:
             timed = any(self._deadline_of(ref) != NEVER for ref in effect.parts)
             released = version.policy.hold and self._any_deadline(version, effect.key.signature)
@@ -322,19 +325,29 @@ class Oracle:
         story = f"worker {idle} idles beside the waiting {list(version.waiting)[:5]}"
         self._require(not version.is_sequence and any(w.batches for w in version.workers.values()), story)
         oldest = min(request.arrived for request in version.waiting.values())
-        ends = oldest + version.policy.max_queue_delay
+        ends = oldest + version.delay
         self._require(scheduler.next_wakeup() <= ends, f"{story} until {scheduler.next_wakeup()}, not {ends}")
 
     def _held_for_a_reason(self, version: TrackedVersion, signature: str) -> None:
         policy = version.policy
         waited = self._now - self._oldest(version, signature)
         rows = sum(r.waiting_rows for r in version.waiting.values() if r.event.key.signature == signature)
-        self._require(waited < policy.max_queue_delay, f"{signature!r} was held for {waited} ns beside an idle worker")
+        self._require(waited < version.delay, f"{signature!r} was held for {waited} ns beside an idle worker")
         size = sum(r.waiting_bytes for r in version.waiting.values() if r.event.key.signature == signature)
         over = 0 < policy.max_batch_bytes <= size
         self._require(not over, f"{signature!r} has {size} bytes waiting and is held beside an idle worker")
         full = policy.max_batch_size and not policy.max_batch_tokens and rows >= policy.max_batch_size
         self._require(not full, f"{signature!r} has {rows} rows waiting and is held beside an idle worker")
+
+    def _learn_delay(self, view: VersionView) -> None:
+        """One that is derived is the core's own matter, within the SLO."""
+        version = self.ledger.versions[view.version]
+        policy, delay = version.policy, view.max_queue_delay
+        if policy.derive_delay and policy.slo and not version.is_sequence:
+            self._require(0 <= delay < policy.slo, f"{view.version} may wait for {delay} ns, its SLO is {policy.slo}")
+        else:
+            self._require(delay == policy.max_queue_delay, f"{view.version} may wait for {delay} ns: {policy}")
+        version.delay = delay
 
     # -- timers, bounds, idleness ---------------------------------------------------------------------------
 

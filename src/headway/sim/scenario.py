@@ -30,6 +30,7 @@ KEY = BatchKey(*VERSION, "tokens")
 class Scenario:
     """clients: 0 sends each arrival at its own time; else a closed loop of so many, without thinking.
 
+    overhead: mean time outside queue and worker, which is reported to the scheduler (0: not).
     checked: judge every call by the oracles too; slower.
     """
 
@@ -40,6 +41,7 @@ class Scenario:
     workers: int = 1
     load_time: Duration = 0
     clients: int = 0
+    overhead: Duration = 0
     faults: Faults = NO_FAULTS
     seed: int = 1
     checked: bool = False
@@ -54,7 +56,7 @@ def simulate(scenario: Scenario, also: tuple[Observer, ...] = ()) -> Report:
     observers: tuple[Observer, ...] = (oracle, recorder) if scenario.checked else (recorder,)
     driver = Driver(Scheduler(), observers + also)
     fleet = _fleet(scenario, driver)
-    clients = Clients(driver, Random(f"{scenario.seed} clients"))
+    clients = Clients(driver, Random(f"{scenario.seed} clients"), scenario.overhead)
     driver.tell(ServerConfigured(scenario.server))
     driver.tell(VersionConfigured(VERSION, scenario.policy))
     fleet.start()

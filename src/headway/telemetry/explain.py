@@ -50,7 +50,7 @@ class Explainer:
         counts = self._counters.versions.get(id)
         if detail is None or counts is None:
             return None
-        in_force = values(spec, threads, detail.policy, self._settings, self._deciders[model])
+        in_force = values(spec, threads, detail, self._settings, self._deciders[model])
         batched = detail.policy.style is Style.BATCH
         return {
             "model": model,
@@ -75,7 +75,12 @@ class Explainer:
 
     def _budget(self, spec: VersionSpec, detail: VersionDetail, outside: Histogram) -> dict[str, Any] | None:
         slo = spec.settings.slo_ms
-        return learned.budget(slo, detail.cost, detail.policy, outside) if slo else None
+        if not slo:
+            return None
+        return {
+            **learned.budget(slo, detail.cost, detail.policy, outside),
+            "linger": None if detail.linger is None else learned.linger(detail.linger, slo),
+        }
 
 
 def _waiting(detail: VersionDetail, now: Instant) -> dict[str, Any]:

@@ -127,8 +127,14 @@ def queue_families(views: Views, now: Instant) -> Iterator[Metric]:
         "Running share of batches that took no longer than the upper prediction, which aims at 0.95.",
         labels=VERSION,
     )
+    delay = GaugeMetricFamily(
+        "headway_max_queue_delay_seconds",
+        "Longest that a part waits for company, as in force: fixed, or derived from slo_ms.",
+        labels=VERSION,
+    )
     for view in views():
         labels = (view.version.model, str(view.version.version))
+        delay.add_metric(labels, view.max_queue_delay / SECOND)
         error.add_metric(labels, view.cost_error)
         coverage.add_metric(labels, view.cost_coverage)
         requests.add_metric(labels, view.waiting_requests)
@@ -136,7 +142,7 @@ def queue_families(views: Views, now: Instant) -> Iterator[Metric]:
         oldest.add_metric(labels, max(0, now - view.oldest) / SECOND)
         batches.add_metric(labels, view.running_batches)
         sequences.add_metric(labels, view.running_sequences)
-    yield from (requests, rows, oldest, batches, sequences, error, coverage)
+    yield from (requests, rows, oldest, batches, sequences, error, coverage, delay)
 
 
 def lag_families(lags: Histogram) -> Iterator[Metric]:

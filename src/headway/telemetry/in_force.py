@@ -9,11 +9,14 @@ import msgspec
 
 from headway.config.explain import Source, narrow, origin
 from headway.config.settings import MEBIBYTE, Settings
-from headway.core.policy import AUTOMATIC_BATCH_TIME, BatchPolicy, Style
-from headway.core.units import MILLISECOND
+from headway.core.policy import BatchPolicy, Style
+from headway.core.units import MILLISECOND, NEVER
+from headway.core.views import VersionDetail
 from headway.registry.spec import VersionSpec
 
 BY_MODEL, AUTOMATIC, BUILT_IN, BY_FILE = "the model", "automatic", "built in", "the file found"
+FROM_SLO = "slo_ms"
+"""What was measured decides, within the SLO: its parts are told beside."""
 
 
 class InForce(msgspec.Struct, frozen=True):
@@ -34,10 +37,13 @@ class Deciders(msgspec.Struct, frozen=True):
     server: Sequence[Source]
 
 
-def values(spec: VersionSpec, threads: int, policy: BatchPolicy, settings: Settings, by: Deciders) -> Iterator[InForce]:
-    """policy: the core's own, so that what is shown is what is done.  threads: of each worker."""
+def values(
+    spec: VersionSpec, threads: int, detail: VersionDetail, settings: Settings, by: Deciders
+) -> Iterator[InForce]:
+    """detail: the core's own, so that what is shown is what is done.  threads: of each worker."""
+    policy = detail.policy
     if policy.style is Style.BATCH:
-        yield from caps(spec, policy, narrow("batching", by.model))
+        yield from caps(spec, detail, narrow("batching", by.model))
     yield from bounds(spec, policy, narrow("batching", by.model))
     yield InForce(
         "slo_ms", spec.settings.slo_ms, "ms", origin("slo_ms", by.model), "" if spec.settings.slo_ms else "none"
@@ -46,8 +52,9 @@ def values(spec: VersionSpec, threads: int, policy: BatchPolicy, settings: Setti
     yield from workers(spec, threads, policy, by.model)
 
 
-def caps(spec: VersionSpec, policy: BatchPolicy, batching: Sequence[Source]) -> Iterator[InForce]:
+def caps(spec: VersionSpec, detail: VersionDetail, batching: Sequence[Source]) -> Iterator[InForce]:
     """What ends a batch, and what it may wait for."""
+    policy = detail.policy
     lowered = policy.max_batch_size < spec.settings.batching.max_batch_size
     yield InForce(
         "max_batch_size", policy.max_batch_size, "rows", BY_MODEL if lowered else origin("max_batch_size", batching)
@@ -61,8 +68,9 @@ def caps(spec: VersionSpec, policy: BatchPolicy, batching: Sequence[Source]) -> 
     yield InForce("max_batch_mb", payload, "MiB", origin("max_batch_mb", batching), note)
     yield batch_time(policy, batching)
     meaning = "a part batch waits so long even beside an idle worker" if policy.hold else "the longest wait for company"
-    delay = policy.max_queue_delay / MILLISECOND
-    yield InForce("max_queue_delay_ms", delay, "ms", origin("max_queue_delay_ms", batching), meaning)
+    delay = round(detail.view.max_queue_delay / MILLISECOND, 4)
+    said = FROM_SLO if detail.linger else origin("max_queue_delay_ms", batching)
+    yield InForce("max_queue_delay_ms", delay, "ms", said, meaning)
     yield InForce("hold", policy.hold, "", origin("hold", batching))
     margin = policy.deadline_margin / MILLISECOND
     yield InForce("deadline_margin_ms", margin, "ms", BUILT_IN, "taken off every latest safe start")
@@ -72,10 +80,12 @@ def batch_time(policy: BatchPolicy, batching: Sequence[Source]) -> InForce:
     said = origin("max_batch_ms", batching)
     if policy.max_batch_time:
         return InForce("max_batch_ms", policy.max_batch_time / MILLISECOND, "ms", said, "predicted run time")
-    if policy.hold:
+    limit = policy.time_limit(0)
+    if limit == NEVER:
         return InForce("max_batch_ms", 0, "ms", said, "no cap, since batches are held")
-    note = "predicted run time; or twice its first row alone, if that is more"
-    return InForce("max_batch_ms", AUTOMATIC_BATCH_TIME / MILLISECOND, "ms", AUTOMATIC, note)
+    half = "half of slo_ms, " if limit == policy.slo // 2 else ""
+    note = f"{half}predicted run time; or twice its first row alone, if that is more"
+    return InForce("max_batch_ms", limit / MILLISECOND, "ms", AUTOMATIC, note)
 
 
 def bounds(spec: VersionSpec, policy: BatchPolicy, batching: Sequence[Source]) -> Iterator[InForce]:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from headway.core.policy import AUTOMATIC_BATCH_TIME, BatchPolicy
-from headway.core.units import MILLISECOND, NEVER, Duration
-from headway.core.views import CostDetail, CostTerm, SizeSeen
+from headway.core.policy import BatchPolicy
+from headway.core.units import MILLISECOND
+from headway.core.views import CostDetail, CostTerm, LingerDetail, SizeSeen
 from headway.telemetry.histogram import Histogram
 from headway.telemetry.phases import Phases
 
@@ -55,7 +55,7 @@ def predictions(detail: CostDetail, policy: BatchPolicy) -> Iterator[dict[str, A
     """speedup: against its rows one by one; above 1, batching pays.  allowed: within the cap in run time."""
     for length in lengths(detail.seen):
         alone = detail.predict(1, length)[1]
-        limit = time_limit(detail, policy, length)
+        limit = policy.time_limit(detail.predict(1, length)[2])
         for rows in sizes(policy, length):
             lower, median, upper = detail.predict(rows, length)
             yield {
@@ -91,13 +91,6 @@ def sizes(policy: BatchPolicy, length: int) -> list[int]:
     if policy.max_batch_tokens:
         most = min(most, max(1, policy.max_batch_tokens // length))
     return [rows for rows in ROWS if rows < most] + [most]
-
-
-def time_limit(detail: CostDetail, policy: BatchPolicy, length: int) -> Duration:
-    """The cap in predicted run time (upper) for a batch around one row of this length."""
-    if policy.max_batch_time:
-        return policy.max_batch_time
-    return NEVER if policy.hold else max(AUTOMATIC_BATCH_TIME, 2 * detail.predict(1, length)[2])
 
 
 def phases(measured: Phases) -> dict[str, Any]:
@@ -141,12 +134,31 @@ def budget(slo_ms: float, detail: CostDetail, policy: BatchPolicy, outside: Hist
     }
 
 
+def linger(detail: LingerDetail, slo_ms: float) -> dict[str, Any]:
+    """How the wait for company is derived: fraction * (SLO - run time - outside), with what each is now.
+
+    rows: 0 = no batch has run yet and none was warmed up.  answers, late: of the window that is under way.
+    """
+    run, outside = ms(detail.run_time), ms(detail.outside)
+    return {
+        "rows": detail.rows,
+        "length": detail.length,
+        "run_ms": run,
+        "outside_ms": outside,
+        "left_ms": round(slo_ms - run - outside, 4),
+        "fraction": round(detail.fraction, 4),
+        "ceiling_ms": ms(detail.ceiling),
+        "answers": detail.answers,
+        "late": detail.late,
+    }
+
+
 def extremes(detail: CostDetail, policy: BatchPolicy) -> Iterator[tuple[int, int]]:
     """At each length one row, and the largest of the sizes shown that the caps allow."""
     if not detail.measured:
         return
     for length in lengths(detail.seen):
-        limit = time_limit(detail, policy, length)
+        limit = policy.time_limit(detail.predict(1, length)[2])
         allowed = [rows for rows in sizes(policy, length) if detail.predict(rows, length)[2] <= limit]
         for rows in sorted({1, max(allowed, default=1)}):
             yield rows, length
