@@ -131,6 +131,12 @@ CANARIES = (
         "return at",
     ),
     Canary(
+        "a ceiling that falls leaves the timers where they were",
+        "answers",
+        "        state.reconsider(pool)\n",
+        "",
+    ),
+    Canary(
         "drain does not flush",
         "leaving",
         "    if draining:\n",

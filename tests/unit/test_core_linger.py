@@ -77,14 +77,15 @@ def test_the_run_time_is_that_of_the_dearest_batch_of_the_last_window() -> None:
     m = Measured()
     m.cost = CostModel()
     m.cost.seed(LINEAR)
-    for rows, length, pace in ((1, 8, 1.0), (4, 64, 1.0), (2, 64, 1.0), (2, 64, 1.5)):
+    for rows, length, pace in ((1, 8, 1.0), (4, 64, 1.0), (2, 64, 1.5), (3, 64, 1.0)):
         m.linger.ran(rows, length, pace, m.cost)
     assert m.linger.rows == 0, "not before the window ends"
     m.linger.renew(SLO, m.cost, 0)
     assert (m.linger.rows, m.linger.length, m.linger.run_time) == (4, 64, m.cost.upper(4, 64))
-    m.linger.ran(2, 64, 1.5, m.cost)
+    m.linger.ran(4, 64, 1.0, m.cost)
+    m.linger.ran(3, 64, 1.5, m.cost)
     m.linger.renew(SLO, m.cost, 0)
-    assert m.linger.run_time == int(1.5 * m.cost.upper(2, 64)), "as its worker, which is slow, takes for it"
+    assert m.linger.run_time == int(1.5 * m.cost.upper(3, 64)), "as its worker, which is slow, takes for it"
 
 
 def test_a_restarted_worker_does_not_change_what_was_learned_of_batches() -> None:

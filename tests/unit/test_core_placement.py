@@ -208,6 +208,15 @@ def test_nobody_waits_beside_an_idle_worker_longer_than_the_queue_delay():
     assert world.scheduler.next_wakeup() <= world.now + us(300)
 
 
+def test_nor_longer_than_the_delay_that_is_derived_from_the_slo():
+    world = World(workers=4, cost=EXACT, policy=BatchPolicy(slo=ms(12), derive_delay=True))
+    steady(world, 1000, 200, us(200))
+    world.tell(arrive(0), at=world.now + us(200))
+    assert world.tell(arrive(1), at=world.now + us(200)) == []
+    (view,) = world.scheduler.views()
+    assert world.scheduler.next_wakeup() == world.now + view.max_queue_delay < world.now + ms(1)
+
+
 def test_where_company_costs_as_much_as_it_saves_nobody_waits_for_it():
     world = World(workers=4, cost=LINEAR)
     steady(world, 1000, 200, us(200), took=ms(1.61))
