@@ -42,11 +42,14 @@ async def test_a_served_model_is_explained_with_who_decided_what(tmp_path: Path)
         assert (told["model"], told["version"], told["state"], told["default"]) == ("affine", 1, "ready", True)
         assert values(told)["max_batch_size"] == (8, str(tmp_path / "models" / "affine" / "model.toml"))
         assert values(told)["slo_ms"] == (50, str(tmp_path / "headway.toml"))
-        assert values(told)["max_batch_ms"] == (250, "automatic")
+        assert values(told)["max_batch_ms"] == (25, "automatic")
         assert told["cost"]["measured"] >= 3
         assert [p["rows"] for p in told["cost"]["predictions"]][-1] == 8
         assert told["phases"]["requests"] == 3
         assert told["slo"]["outside"]["requests"] == 3
+        linger = told["slo"]["linger"]
+        assert 0 < linger["outside_ms"] < 50, "replies that were written are told to the core"
+        assert values(told)["max_queue_delay_ms"] == (linger["ceiling_ms"], "slo_ms")
         shown = explain(server, "affine", "--version", "1")
         assert (shown.returncode, shown.stdout.splitlines()[0][:17]) == (0, "affine/1 is ready")
         assert "what the SLO leaves for waiting" in shown.stdout
