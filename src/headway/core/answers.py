@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from headway.core.admission import retry_after
+from headway.core.cost import CostModel
 from headway.core.effects import DeliverTokens
 from headway.core.events import (
     BatchCompleted,
@@ -51,6 +52,7 @@ def batch_failed(state: State, event: BatchFailed, now: Instant) -> None:
     if worker is None or batch is None:
         return
     worker.pool.placement.ended(worker, batch, 0, worker.pool.cost, now)
+    _probe_failed(batch, worker.pool.cost)
     _correct(worker, batch, event.duration)
     _fail_members(state, worker, batch, event.outcome, event.detail)
     state.touch(worker.pool)
@@ -67,6 +69,7 @@ def worker_gone(state: State, worker: Worker, detail: str, now: Instant) -> None
     for batch in batches.values():
         for account, amount in batch.charges:
             correct(account, -amount * account.weight)
+        _probe_failed(batch, pool.cost)
         _fail_members(state, worker, batch, Outcome.WORKER_LOST, detail)
     for running in sequences.values():
         request = running.part.request
@@ -151,11 +154,19 @@ def _observe(worker: Worker, batch: RunningBatch, duration: int, now: Instant) -
     pool.placement.ended(worker, batch, 0 if batch.withdrawn else duration, cost, now)
     if batch.withdrawn:
         return
+    if batch.is_probe:
+        beyond = int(duration / pace) - batch.predicted
+        cost.probes.pay(beyond * (len(batch.members) + worker.pool.waiting // len(worker.pool.placement.workers)))
     cost.observe(batch.rows, batch.length, int(duration / pace))
     if pool.linger is not None:
         pool.linger.ran(batch.rows, batch.length, pace, cost)
     if policy.hold and (policy.max_batch_time or policy.slo):
         pool.reconsider()  # what fills a held batch is a matter of cost
+
+
+def _probe_failed(batch: RunningBatch, cost: CostModel) -> None:
+    if batch.is_probe and not batch.waits:
+        cost.probes.failed(batch.rows, batch.length)
 
 
 def _correct(worker: Worker, batch: RunningBatch, duration: int) -> None:

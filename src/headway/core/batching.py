@@ -12,6 +12,9 @@ Where the cost model has no step ahead, each joiner costs at least what the one 
 the first that does not gain ends the search. An operator who holds batches has decided that company
 pays: the caps alone end such a batch.
 
+Now and then a batch is made larger than that, to see what a size takes that was not run of late: a
+probe (`probing`).
+
 Fairness: the next member comes from the tenant whose counter, with what it has in this batch
 already, is least; where its neighbour does not pay, the batch is done.
 """
@@ -36,12 +39,13 @@ def form_batch(queue: KeyQueue, head_queue: TenantQueue, setting: Setting) -> Fo
     assert head is not None
     batch = Forming(head, head_queue, setting)
     if queue.count > 1 and head.rows < setting.policy.max_batch_size:
-        if len(queue.tenants) == 1:
-            _grow(batch, _Neighbours(head_queue))
-        else:
-            turns = _InTurn(queue, head_queue, head, setting.cost)
-            _grow(batch, turns)
-            turns.close()
+        source = _source(queue, batch, setting.cost)
+        _grow(batch, source)
+        source.close()
+        rows = batch.worth_trying(queue.rows)
+        if rows:
+            _probe(batch, rows, _source(queue, batch, setting.cost))
+    setting.cost.probes.earn(batch.time_spent())
     queue.left(batch.members, batch.owners)
     return batch
 
@@ -56,6 +60,22 @@ def _grow(batch: Forming, source: _Neighbours | _InTurn) -> None:
         if batch.trial_gains():
             batch.keep()
     batch.drop_trial()
+
+
+def _probe(batch: Forming, rows: int, source: _Neighbours | _InTurn) -> None:
+    """Fill it to so many rows, or leave it as it is."""
+    while batch.rows < rows and (proposal := source.propose(batch)) is not None:
+        part, tenant, _ = proposal
+        batch.try_on(part, tenant)
+        source.taken(part)
+    if not batch.become_probe(rows, batch.owners[0].urgent.first()):
+        batch.drop_trial()
+        batch.filled = False
+    source.close()
+
+
+def _source(queue: KeyQueue, batch: Forming, cost: CostModel) -> _Neighbours | _InTurn:
+    return _Neighbours(batch.owners[0]) if len(queue.tenants) == 1 else _InTurn(queue, batch, cost)
 
 
 class _Neighbours:
@@ -84,6 +104,9 @@ class _Neighbours:
         else:
             self._stale = True  # it was longer, or out of the order of lengths
 
+    def close(self) -> None:
+        """Nothing was taken out of any order."""
+
 
 class _InTurn:
     """Several tenants: proposals in the order of tentative counters.
@@ -93,12 +116,19 @@ class _InTurn:
 
     __slots__ = ("_cost", "_queue", "_reached", "_tentative")
 
-    def __init__(self, queue: KeyQueue, head_queue: TenantQueue, head: QueuedPart, cost: CostModel) -> None:
+    def __init__(self, queue: KeyQueue, batch: Forming, cost: CostModel) -> None:
         self._queue = queue
         self._cost = cost
         self._tentative: list[tuple[int, int, TenantQueue]] = []
         self._reached: list[TenantQueue] = []
-        self._consider(head_queue, head_queue.account.counter + self._share(head, head_queue))
+        shares: dict[str, int] = {}
+        owners: dict[str, TenantQueue] = {}
+        for part, owner in zip(batch.members, batch.owners, strict=True):
+            tenant = owner.account.tenant
+            owners[tenant] = owner
+            shares[tenant] = shares.get(tenant, 0) + self._share(part, owner)
+        for tenant, owner in owners.items():
+            self._consider(owner, owner.account.counter + shares[tenant])
 
     def propose(self, batch: Forming) -> Proposal | None:
         while True:

@@ -12,6 +12,10 @@ fitted again as batches of new sizes complete: rarely, from averages per size, w
 error. The *scale* follows every batch, each by a bounded step, so that a device that slows down is
 followed within a few batches and an outlier is not. *lower* and *upper* are ratios to the median that
 track the quantiles of what was measured (stochastic approximation: Robbins and Monro 1951).
+
+What was not measured for long, or when the device was of another speed, is doubted: in the fit it does
+not argue with what is recent, and the next measurement takes its place. `probes` says which sizes are
+worth a batch for that.
 """
 
 from __future__ import annotations
@@ -22,6 +26,7 @@ from typing import Any
 
 from headway.core.ids import Measurement
 from headway.core.nnls import nnls
+from headway.core.probing import Probes
 from headway.core.units import Duration, ms
 
 STEPS = (2, 3, 5, 9, 17, 33, 65)
@@ -41,27 +46,36 @@ further batch in a row that errs by more than CLIP to the same side: a device ha
 FIRST_STEP = 5
 """Where the weights of STEPS begin."""
 FIRST_SEEN = 2.5
-"""A size never seen before that takes so many times the prediction was compiled for: it tells nothing."""
+"""A size not seen before, or not for long, that takes so many times the prediction was compiled for: that tells nothing
+of what it takes the next time."""
 LOWER_QUANTILE, UPPER_QUANTILE = 0.05, 0.95
 STEP = 0.02
 """How far one batch moves a quantile ratio, at most."""
 MEMORY = 32
 """Batches of one size that its average remembers."""
+OLD = 0.02
+"""Batches that what is doubted counts for: it says what recent ones leave open, and does not argue with them."""
 REFIT_AT_MOST = 1024
 """Batches between two fits, once there have been many."""
+REFIT_SOON = 16
+"""Batches until the next fit, at most, after a size of which nothing recent was known was off by more than CLIP."""
 CACHE = 1 << 15
 
 
 class Cell:
-    """Average over batches of about one size. took: run time at scale 1, in nanoseconds."""
+    """Average over batches of about one size.
 
-    __slots__ = ("count", "length", "rows", "took")
+    took: run time at scale 1, in nanoseconds.  last: batches of all sizes until the last of this one.
+    """
 
-    def __init__(self, rows: float, length: float, took: float, count: int) -> None:
+    __slots__ = ("count", "last", "length", "rows", "took")
+
+    def __init__(self, rows: float, length: float, took: float, count: int, last: int) -> None:
         self.rows = rows
         self.length = length
         self.took = took
         self.count = count
+        self.last = last
 
     def add(self, rows: int, length: int, took: float) -> None:
         self.count = min(self.count + 1, MEMORY)
@@ -75,6 +89,7 @@ class CostModel:
     """Of one pool. Not measured yet: a fixed cost, which favours joining.
 
     error: running mean of |log(actual / median)|.  coverage: running part of batches within upper.
+    probes: which sizes nothing recent is known of.
     steady_from: rows from which on the cost has no further step: each joiner costs at least what
         the one before it did.
     """
@@ -88,6 +103,7 @@ class CostModel:
         "coverage",
         "error",
         "lower_ratio",
+        "probes",
         "scale",
         "steady_from",
         "upper_ratio",
@@ -102,6 +118,7 @@ class CostModel:
         self.error = 0.0
         self.coverage = UPPER_QUANTILE
         self.steady_from = 1
+        self.probes = Probes()
         self._cells: dict[tuple[int, int], Cell] = {}
         self._seen = 0
         self._astray = 0
@@ -138,6 +155,7 @@ class CostModel:
         first = self._seen == 0
         for m in measurements:
             self._remember(m.rows, m.length, m.duration / self.scale)
+            self.probes.measured(m.rows, m.length)
         self._seen += len(measurements)
         if first:
             self._fit()
@@ -152,7 +170,8 @@ class CostModel:
         if expected <= 0 or duration <= 0:
             return
         ratio = duration / expected
-        if self._seen and ratio > FIRST_SEEN and _cell(rows, length) not in self._cells:
+        stale = self.probes.observed(rows, length)
+        if self._seen and ratio > FIRST_SEEN and self._is_new(rows, length):
             self._remember(rows, length, expected / self.scale)
             return
         self._seen += 1
@@ -160,12 +179,18 @@ class CostModel:
         self.error += (abs(off) - self.error) / min(self._seen, 256)
         self.coverage += ((ratio <= self.upper_ratio) - self.coverage) / 256
         self._track(ratio)
+        if stale and abs(off) > CLIP:
+            self._next_fit = min(self._next_fit, self._seen + REFIT_SOON)
         if self._seen >= SHAPED:
             self._follow(off)
         self._remember(rows, length, duration / self.scale)
         if self._seen >= self._next_fit:
             self._fit()
             self._next_fit = self._seen + min(self._seen, REFIT_AT_MOST)
+
+    def _is_new(self, rows: int, length: int) -> bool:
+        cell = self._cells.get(_cell(rows, length))
+        return cell is None or self.probes.is_old(cell.last)
 
     def _follow(self, off: float) -> None:
         """off: log(actual / median)."""
@@ -176,6 +201,7 @@ class CostModel:
             self._astray = self._astray + side if self._astray * side > 0 else side
         bound = CLIP * 2 ** max(0, abs(self._astray) - 2)
         self.scale *= exp(GAIN * max(-bound, min(bound, off)))
+        self.probes.follow(self.scale)
 
     def _track(self, ratio: float) -> None:
         """Each ratio moves up and down in such proportion that it comes to rest at its quantile."""
@@ -190,12 +216,18 @@ class CostModel:
         key = _cell(rows, length)
         cell = self._cells.get(key)
         if cell is None:
-            self._cells[key] = Cell(rows, length, took, 1)
+            self._cells[key] = Cell(rows, length, took, 1, self.probes.seen)
         else:
+            if self.probes.is_old(cell.last):
+                cell.count = 0
             cell.add(rows, length, took)
+            cell.last = self.probes.seen
 
     def _fit(self) -> None:
-        self.weights = fit([(cell.rows, cell.length, cell.took, cell.count) for cell in self._cells.values()])
+        is_old = self.probes.is_old
+        self.weights = fit(
+            [(c.rows, c.length, c.took, OLD if is_old(c.last) else c.count) for c in self._cells.values()]
+        )
         self._base.clear()
         self.steady_from = self._last_step()
 
@@ -210,8 +242,9 @@ class CostModel:
             "scale": self.scale,
             "ratios": [self.lower_ratio, self.upper_ratio],
             "quality": [self.error, self.coverage],
-            "cells": [[*key, c.rows, c.length, c.took, c.count] for key, c in self._cells.items()],
+            "cells": [[*key, c.rows, c.length, c.took, c.count, c.last] for key, c in self._cells.items()],
             "seen": [self._seen, self._next_fit, self._astray],
+            "probes": self.probes.snapshot(),
         }
 
     @classmethod
@@ -224,10 +257,11 @@ class CostModel:
         model._cells = {(a, b): Cell(*cell) for a, b, *cell in state["cells"]}
         model._seen, model._next_fit, model._astray = state["seen"]
         model.steady_from = model._last_step()
+        model.probes = Probes.restore(state["probes"])
         return model
 
 
-def fit(sizes: Sequence[tuple[float, float, float, int]]) -> list[float]:
+def fit(sizes: Sequence[tuple[float, float, float, float]]) -> list[float]:
     """Weights from (rows, length, run time, how often): the least squared relative error, none negative."""
     total = sum(count for *_, count in sizes)
     samples = [

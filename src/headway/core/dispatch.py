@@ -62,6 +62,7 @@ def _dispatch(state: State, pool: Pool, worker: Worker, queue: KeyQueue, tenant:
     state.next_batch = number = state.next_batch + 1
     staged = bool(worker.batches) and not worker.has_room
     running = RunningBatch(number, queue.key, batch.members, batch.rows, batch.length, now, predicted, charges, staged)
+    running.is_probe = batch.is_probe
     worker.batches[number] = running
     if not staged:
         placement.began(worker, running, pool.cost, now)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from headway.core.cost import CostModel
 from headway.core.policy import BatchPolicy
+from headway.core.probing import BUSIEST, SLACK
 from headway.core.queue import TenantQueue
 from headway.core.record import record
 from headway.core.requests import RUNNING, WAITING, QueuedPart
@@ -34,6 +35,7 @@ class Forming:
     """rows, bytes, length, deadline, oldest: sums, longest, earliest and first arrival of the members.
     filled: a cap, and not the cost, kept somebody out.
     kept: so many of the members are the best batch so far; those behind them are the block on trial.
+    is_probe: it is larger than would pay by the cost model, for what is to be learned from it.
     """
 
     __slots__ = (
@@ -49,6 +51,7 @@ class Forming:
         "bytes",
         "deadline",
         "filled",
+        "is_probe",
         "kept",
         "length",
         "members",
@@ -72,7 +75,7 @@ class Forming:
         self.owners: list[TenantQueue] = []
         self.rows = self.bytes = self.length = 0
         self.deadline = self.oldest = NEVER
-        self.filled = False
+        self.filled = self.is_probe = False
         self.add(head, owner)
         self.keep()
 
@@ -202,6 +205,74 @@ class Forming:
         added = cost.median(self.rows + part.rows, length) - self._predicted
         saved = cost.median(part.rows, part.length) - added
         return saved * self._others // self._setting.workers - added * len(self.members)
+
+    # -- probes ----------------------------------------------------------------------------
+
+    def worth_trying(self, waiting: int) -> int:
+        """Rows of a larger batch that tells something new and can be afforded, as far as one can say before it is
+        made. 0: none, or it is not time to look.
+
+        waiting: rows that could be in it, the members' own included. Nothing is on trial.
+        """
+        setting, cost = self._setting, self._cost
+        probes = cost.probes
+        if waiting <= self.rows or self.is_full or not probes.is_due():
+            return 0
+        rows = probes.wanted(self.rows, self.length, min(waiting, setting.policy.max_batch_size))
+        if not rows or not self._leaves_slack(rows, self.length):
+            return 0
+        joiners = rows - self.rows
+        singly, together = joiners * cost.median(1, self.length), cost.median(joiners, self.length)
+        loss = self._loss(joiners, cost.median(rows, self.length) - self._predicted, singly, together)
+        return rows if loss <= probes.credit else 0
+
+    def become_probe(self, rows: int, following: QueuedPart | None) -> bool:
+        """Keep what is on trial as a probe of so many rows, and pay for it. False: it is not one, or costs too much.
+
+        following: who is served next.
+        """
+        cost, probes = self._cost, self._cost.probes
+        joiners, added = len(self.members) - self.kept, self._predicted - self._kept_predicted
+        together = cost.median(self._trial_rows, self._trial_length) if joiners else 0
+        loss = self._loss(joiners, added, self._trial_alone, together)
+        if (
+            self.rows < rows
+            or loss > probes.credit
+            or not probes.is_stale(self.rows, self.length)
+            or not self._leaves_slack(self.rows, self.length, following)
+        ):
+            return False
+        probes.pay(loss)
+        probes.count += 1
+        self.is_probe = True
+        self.keep()
+        return True
+
+    def time_spent(self) -> Duration:
+        """By all requests together while it runs, as predicted."""
+        return self._predicted * (len(self.members) + self._others // self._setting.workers)
+
+    def _loss(self, joiners: int, added: Duration, singly: Duration, together: Duration) -> Duration:
+        """What so many joiners add to everybody's waiting, beside the better of running in a batch of their own and
+        running one by one, each of which is answered as soon as it is done.
+
+        added: by them to the run of the batch.  singly, together: their run time without it.
+        """
+        workers = self._setting.workers
+        waiting = self._others + len(self.members) - self.kept
+        beside_a_batch = (added - together) * joiners
+        beside_singles = added * joiners - singly * (joiners + 1) // (2 * workers)
+        lost = added - min(singly, together)
+        who_loses = waiting * min(1 + waiting, BUSIEST) if lost > 0 else waiting
+        return added * self.kept + max(beside_a_batch, beside_singles) + lost * who_loses // workers
+
+    def _leaves_slack(self, rows: int, length: int, following: QueuedPart | None = None) -> bool:
+        """Whether everybody would be in time even if the prediction, of a size not run of late, were far off."""
+        setting = self._setting
+        end = setting.start + SLACK * self._cost.upper(rows, length)
+        if end > setting.latest_end or end + setting.policy.deadline_margin > self.deadline:
+            return False
+        return following is None or end <= following.latest_start
 
     # -- limits ----------------------------------------------------------------------------
 

@@ -185,6 +185,7 @@ def _worker(worker: Worker) -> dict[str, Any]:
                 "staged": batch.staged,
                 "waits": batch.waits,
                 "withdrawn": batch.withdrawn,
+                "is_probe": batch.is_probe,
                 "charges": [[account.tenant, amount] for account, amount in batch.charges],
             }
             for batch in worker.batches.values()
@@ -219,6 +220,7 @@ def _restore_workers(state: State, saved: dict[str, Any], parts: dict[PartRef, Q
                 batch["staged"],
             )
             running.waits, running.withdrawn = batch["waits"], batch["withdrawn"]
+            running.is_probe = batch["is_probe"]
             for part in members:
                 pool.fair.enter(accounts[part.request.tenant])
         for id, index, attempt, tenant in entry["sequences"]:

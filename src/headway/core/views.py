@@ -39,7 +39,8 @@ class VersionView:
     """oldest: arrival of the part that has waited longest, NEVER when none waits.
     virtual_time, counters: of the fair order, in device nanoseconds / weight.
     cost_error, cost_coverage: of the cost model: mean |log(actual / median)|, part within the upper quantile.
-    max_queue_delay: in force: fixed, or derived from the SLO."""
+    max_queue_delay: in force: fixed, or derived from the SLO.
+    probes: batches made larger than would pay, to see what a size takes that was not run of late."""
 
     version: VersionId
     state: VersionState
@@ -55,6 +56,7 @@ class VersionView:
     cost_error: float
     cost_coverage: float
     max_queue_delay: Duration
+    probes: int
     clears_in: Duration
     """When what waits will have been worked off, at the rate of the last seconds."""
 
@@ -76,6 +78,7 @@ def view(pool: Pool) -> VersionView:
         cost_error=pool.cost.error,
         cost_coverage=pool.cost.coverage,
         max_queue_delay=pool.max_queue_delay,
+        probes=pool.cost.probes.count,
         clears_in=pool.rate.time_for(pool.waiting, pool.now),
     )
 
@@ -216,7 +219,7 @@ def _cost_detail(pool: Pool) -> CostDetail:
         upper_ratio=cost.upper_ratio,
         error=cost.error,
         coverage=cost.coverage,
-        seen=[SizeSeen(rows, length, n, int(took * cost.scale)) for *_, rows, length, took, n in state["cells"]],
+        seen=[SizeSeen(rows, length, n, int(took * cost.scale)) for _, _, rows, length, took, n, _ in state["cells"]],
         predict=lambda rows, length: (cost.lower(rows, length), cost.median(rows, length), cost.upper(rows, length)),
     )
 

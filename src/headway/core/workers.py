@@ -39,11 +39,13 @@ class RunningBatch:
     started: when it was dispatched; for one that was staged, when the one before it ended.
     waits: it is staged, and what its worker runs has not ended.
     withdrawn: some of it may not have been run.
+    is_probe: it is larger than would pay by the cost model, for what is to be learned from it.
     """
 
     __slots__ = (
         "charges",
         "id",
+        "is_probe",
         "key",
         "length",
         "members",
@@ -77,6 +79,7 @@ class RunningBatch:
         self.charges = charges
         self.staged = self.waits = staged
         self.withdrawn = False
+        self.is_probe = False
 
 
 class RunningSequence:
