@@ -35,6 +35,14 @@ def test_the_page_tells_how_the_wait_for_company_is_derived_or_that_it_is_not() 
     assert "not derived from it: max_queue_delay_ms is set" in fixed
 
 
+def test_probes_are_told_where_there_were_any() -> None:
+    told = explained() | {"state": "ready", "reason": ""}
+    assert told["cost"]["probes"] == 0
+    assert "probes" not in "\n".join(page(told))
+    told["cost"]["probes"] = 2
+    assert "2 batches were probes" in "\n".join(page(told))
+
+
 def test_a_streaming_models_page_has_no_batches() -> None:
     shown = text(streaming=True)
     assert "max_sequences" in shown

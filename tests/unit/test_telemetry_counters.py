@@ -201,6 +201,12 @@ def test_the_longest_wait_for_company_in_force_is_asked_for_at_scrape():
     assert value(m, "headway_max_queue_delay_seconds", model="m", version="1") == 0.025
 
 
+def test_probes_are_counted():
+    core = scheduler()
+    core._state.pools[M1].cost.probes.count = 3
+    assert value(Metrics(counters(), views=core.views), "headway_batches_probed_total", model="m", version="1") == 3
+
+
 def test_other_gauges_can_be_added_and_the_build_and_the_process_are_named():
     shown = page(Metrics(counters(), gauges=[lambda: {"recorder_dropped_records_total": 4, "recorder_file_bytes": 9}]))
     assert shown["headway_recorder_dropped_records_total", frozenset()] == 4

@@ -50,6 +50,8 @@ def cost(told: Told | None) -> Iterator[str]:
         f"lower and upper are {told['lower_ratio']:.2f} and {told['upper_ratio']:.2f} of it; typical error "
         f"{100 * told['error']:.0f} %, {100 * told['coverage']:.0f} % of the batches were within upper (aim 95 %)"
     )
+    if told["probes"]:
+        yield f"{told['probes']} batches were probes: larger than would pay, to see what a size takes not run of late"
     yield ""
     rows = [
         (

@@ -58,7 +58,7 @@ class Explainer:
             "default": self._defaults[model] == version,
             "style": detail.policy.style.value,
             "values": [msgspec.to_builtins(value) for value in in_force],
-            "cost": learned.cost(detail.cost, detail.policy) if batched else None,
+            "cost": learned.cost(detail.cost, detail.policy, detail.view.probes) if batched else None,
             "slo": self._budget(spec, detail, counts.phases.outside()) if batched else None,
             "rates": {
                 "arrived_per_s": _rounded(detail.arrived_per_second),

@@ -132,17 +132,23 @@ def queue_families(views: Views, now: Instant) -> Iterator[Metric]:
         "Longest that a part waits for company, as in force: fixed, or derived from slo_ms.",
         labels=VERSION,
     )
+    probes = CounterMetricFamily(
+        "headway_batches_probed",
+        "Batches that were made larger than would pay, to see what a size takes that was not run of late.",
+        labels=VERSION,
+    )
     for view in views():
         labels = (view.version.model, str(view.version.version))
         delay.add_metric(labels, view.max_queue_delay / SECOND)
         error.add_metric(labels, view.cost_error)
         coverage.add_metric(labels, view.cost_coverage)
+        probes.add_metric(labels, view.probes)
         requests.add_metric(labels, view.waiting_requests)
         rows.add_metric(labels, view.waiting_rows)
         oldest.add_metric(labels, max(0, now - view.oldest) / SECOND)
         batches.add_metric(labels, view.running_batches)
         sequences.add_metric(labels, view.running_sequences)
-    yield from (requests, rows, oldest, batches, sequences, error, coverage, delay)
+    yield from (requests, rows, oldest, batches, sequences, error, coverage, delay, probes)
 
 
 def lag_families(lags: Histogram) -> Iterator[Metric]:

@@ -28,11 +28,13 @@ def ms(nanoseconds: float) -> float:
     return round(nanoseconds / MILLISECOND, 4)
 
 
-def cost(detail: CostDetail, policy: BatchPolicy) -> dict[str, Any]:
-    """measured: batches and warm-up runs behind it; 0 = all below is a guess and no prediction is shown."""
+def cost(detail: CostDetail, policy: BatchPolicy, probes: int) -> dict[str, Any]:
+    """measured: batches and warm-up runs behind it; 0 = all below is a guess and no prediction is shown.
+    probes: batches made larger than would pay, to learn from them."""
     return {
         "measured": detail.measured,
         "sizes_seen": len(detail.seen),
+        "probes": probes,
         "terms": [{"of": in_words(term), "ns": round(term.weight, 3)} for term in detail.terms],
         "speed": round(detail.scale, 4),
         "lower_ratio": round(detail.lower_ratio, 4),
