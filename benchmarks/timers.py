@@ -71,6 +71,7 @@ class Model:
 SETTINGS = """
 instances = {workers}
 threads = 1
+cores = 0
 
 [batching]
 max_batch_size = 1

@@ -238,7 +238,7 @@ class World:
         folder = self.root / name / "1"
         folder.mkdir(parents=True)
         (folder / "model.py").write_text(code)
-        self.specs.append(VersionSpec(name, 1, str(folder), "python", settings or small()))
+        self.specs.append(VersionSpec(name, 1, str(folder), "python", settings or small(cores=0)))
         return folder
 
     def gated(self, settings: ModelSettings | None = None) -> Path:

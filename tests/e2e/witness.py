@@ -86,7 +86,9 @@ RAISES, LOSES_A_ROW, RETURNS_AN_ERROR, REFUSES = -1, -2, -3, -4
 
 
 class Witness:
-    """The model on disk and what it wrote. settings: TOML before its tables; options: lines of [options]."""
+    """The model on disk and what it wrote. It takes no cores: while it waits for a test, others run.
+
+    settings: TOML before its tables; options: lines of [options]."""
 
     def __init__(self, root: Path, name: str = "witness", code: str = WITNESS, settings: str = "", options: str = ""):
         self.name = name
@@ -95,7 +97,7 @@ class Witness:
         (folder / "1").mkdir(parents=True)
         (folder / "1" / "model.py").write_text(code)
         (folder / "model.toml").write_text(
-            f'per_row_parameters = ["hold"]\n{settings}\n[options]\nlog = "{self._log}"\n{options}\n'
+            f'per_row_parameters = ["hold"]\ncores = 0\n{settings}\n[options]\nlog = "{self._log}"\n{options}\n'
         )
 
     def batches(self) -> list[list[float]]:

@@ -112,7 +112,7 @@ def test_check_tells_every_problem_of_both_the_file_and_the_repository(skeleton:
     ]
 
 
-def test_check_warns_once_of_more_threads_than_cores_and_of_a_gpu_that_is_not_there(
+def test_check_warns_once_of_workers_that_have_to_take_turns_and_of_a_gpu_that_is_not_there(
     skeleton: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("headway.worker.devices.NVIDIA", (skeleton / "nothing",))
@@ -122,7 +122,7 @@ def test_check_warns_once_of_more_threads_than_cores_and_of_a_gpu_that_is_not_th
     result = run("check", skeleton / "headway.toml")
     assert result.exit_code == 0
     crowded, absent = [line for line in result.output.splitlines() if line.startswith("warning: ")]
-    assert "1001 workers with 1001 threads share" in crowded and "affine/1's (instances = 500" in crowded
+    assert "1000 workers that would keep 1000 cores busy share" in crowded and "affine/1's (instances = 500" in crowded
     assert "upper/1 will not load here: device 'cuda:3': this machine has no NVIDIA driver" in absent
 
 

@@ -8,7 +8,7 @@ from click import ClickException
 from headway.cli.explain import answer
 from headway.cli.explain_page import columns, duration, figure, page, worker
 from headway.config.settings import Batching, ModelSettings
-from tests.unit.test_telemetry_explain import explained
+from tests.unit.test_telemetry_explain import beside, explained
 
 
 def text(settings: ModelSettings | None = None, **how: bool) -> str:
@@ -47,6 +47,14 @@ def test_a_streaming_models_page_has_no_batches() -> None:
     shown = text(streaming=True)
     assert "max_sequences" in shown
     assert "run time of a batch" not in shown
+
+
+def test_the_page_tells_the_device_and_who_shares_it() -> None:
+    assert "  0 of 4 cores of cpu are in use now, which it has to itself" in text().splitlines()
+    told = explained(others=(beside(), beside("third"))) | {"state": "ready", "reason": ""}
+    assert "  0 of 4 cores of cpu are in use now, shared with other/2, third/2" in list(page(told))
+    free = explained(settings=ModelSettings(device="cuda:0", cores=0)) | {"state": "ready", "reason": ""}
+    assert "  on cuda:0, of which no core is counted" in list(page(free))
 
 
 def test_a_version_that_is_not_ready_says_why() -> None:

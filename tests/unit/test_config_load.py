@@ -123,6 +123,7 @@ def test_bytes_that_are_not_text_are_a_configuration_error(tmp_path: Path) -> No
         ("[tenants.acme]\nweight = 2", "tenants"),
         ("tenant_header = 'x tenant'", "tenant_header"),
         ("[models.m]\ndevice = 'gpu'", "models.m.device"),
+        ("[models.m]\ndevice = 'cuda:0'\ncores = 2", "models.m.cores"),
         ("[models.m.batching]\nmax_batch_size = 64\nmax_queued_rows = 32", "models.m.batching.max_queued_rows"),
         (
             "[models.m]\nslo_ms = 5\n[models.m.batching]\nhold = true\nmax_queue_delay_ms = 5",

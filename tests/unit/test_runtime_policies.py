@@ -11,12 +11,14 @@ from headway.config.settings import Batching, Limits, ModelSettings, Scheduling,
 from headway.core.ids import VersionId
 from headway.core.policy import BatchPolicy, ServerPolicy, Style
 from headway.core.units import ms, seconds
+from headway.registry.placement import Place
 from headway.runtime.policies import batch_policy, server_policy
 from headway.runtime.status import version_status
 from headway.runtime.worker_process import LEGAL, State, describe_exit
 from headway.wire.messages import ModelMeta
 
 V = VersionId("m", 1)
+PLACE = Place(threads=5, device="cpu", cores=3)
 META = ModelMeta("python", (), ())
 
 
@@ -26,7 +28,9 @@ def test_server_settings_become_the_servers_policy_in_bytes_and_nanoseconds():
         scheduling=Scheduling(patience_ms=(1, 2.5)),
         tenants={"a": TenantSettings(weight=3)},
     )
-    assert server_policy(settings) == ServerPolicy(2 << 20, (ms(1), ms(2.5)), (("a", 3),))
+    assert server_policy(settings, {"cpu": 4, "cuda:0": 1}) == ServerPolicy(
+        2 << 20, (ms(1), ms(2.5)), (("a", 3),), (("cpu", 4), ("cuda:0", 1))
+    )
 
 
 def test_model_settings_become_its_batch_policy():
@@ -40,7 +44,7 @@ def test_model_settings_become_its_batch_policy():
         max_queued_requests=5,
         max_queued_rows=6,
     )
-    assert batch_policy(ModelSettings(batching=batching)) == BatchPolicy(
+    assert batch_policy(ModelSettings(batching=batching), PLACE) == BatchPolicy(
         max_batch_size=8,
         max_batch_tokens=100,
         max_batch_bytes=1 << 19,
@@ -49,13 +53,15 @@ def test_model_settings_become_its_batch_policy():
         hold=True,
         max_queued_requests=5,
         max_queued_rows=6,
+        device="cpu",
+        cores=3,
     )
 
 
 @pytest.mark.parametrize(("mebibytes", "expected"), [(0, 0), (2, 2 << 20), (1e-9, 1)])
 def test_a_cap_in_bytes_however_small_is_never_taken_for_none(mebibytes, expected):
     settings = ModelSettings(batching=Batching(max_batch_mb=mebibytes))
-    assert batch_policy(settings).max_batch_bytes == expected
+    assert batch_policy(settings, PLACE).max_batch_bytes == expected
 
 
 @pytest.mark.parametrize(
@@ -63,18 +69,19 @@ def test_a_cap_in_bytes_however_small_is_never_taken_for_none(mebibytes, expecte
     [(0, None, (0, ms(5), True)), (70, None, (ms(70), ms(5), True)), (70, 3, (ms(70), ms(3), False))],
 )
 def test_an_slo_is_always_told_and_the_delay_is_derived_from_it_unless_it_is_set(slo_ms, delay_ms, expected):
-    policy = batch_policy(ModelSettings(slo_ms=slo_ms, batching=Batching(max_queue_delay_ms=delay_ms)))
+    policy = batch_policy(ModelSettings(slo_ms=slo_ms, batching=Batching(max_queue_delay_ms=delay_ms)), PLACE)
     assert (policy.slo, policy.max_queue_delay, policy.derive_delay) == expected
 
 
 @pytest.mark.parametrize(("of_model", "expected"), [(0, 8), (4, 4), (100, 8)])
 def test_the_lower_of_the_operators_and_the_models_own_batch_size_counts(of_model, expected):
     settings = ModelSettings(batching=Batching(max_batch_size=8))
-    assert batch_policy(settings, model_max_batch_size=of_model).max_batch_size == expected
+    assert batch_policy(settings, PLACE, model_max_batch_size=of_model).max_batch_size == expected
 
 
-def test_a_streaming_model_is_scheduled_by_sequences():
-    assert batch_policy(ModelSettings(), streaming=True).style is Style.SEQUENCE
+def test_a_streaming_model_is_scheduled_by_sequences_and_takes_no_cores():
+    policy = batch_policy(ModelSettings(), PLACE, streaming=True)
+    assert (policy.style, policy.device, policy.cores) == (Style.SEQUENCE, "cpu", 0)
 
 
 def slot(state: State, given_up: bool = False, cause: str = "", wait: int = 0) -> Any:

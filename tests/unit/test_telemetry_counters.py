@@ -10,11 +10,19 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from headway.core.effects import DeliverTokens, DispatchBatch, Reason, ResolveRequest
-from headway.core.events import RequestArrived, TokensEmitted, VersionConfigured, WorkerStarting
-from headway.core.ids import BatchKey, Part, PartRef, VersionId
+from headway.core.events import (
+    RequestArrived,
+    ServerConfigured,
+    TokensEmitted,
+    VersionConfigured,
+    WorkerReady,
+    WorkerStarting,
+)
+from headway.core.ids import BatchKey, Capacity, Part, PartRef, VersionId
 from headway.core.outcomes import Outcome
-from headway.core.policy import BatchPolicy
+from headway.core.policy import BatchPolicy, ServerPolicy
 from headway.core.scheduler import Scheduler
+from headway.core.views import devices
 from headway.runtime.observer import BatchInfo, ReplyInfo
 from headway.telemetry.counters import Counters
 from headway.telemetry.histogram import DURATION_BOUNDS, Histogram
@@ -26,6 +34,7 @@ from headway.wire.messages import Timings
 M1 = VersionId("m", 1)
 KEY = BatchKey("m", 1, "s")
 MS = 1_000_000
+ON_CPU = BatchPolicy(device="cpu", cores=1)
 
 
 def arrival(request: int, tenant: str = "default", key: BatchKey = KEY) -> RequestArrived:
@@ -207,6 +216,20 @@ def test_probes_are_counted():
     assert value(Metrics(counters(), views=core.views), "headway_batches_probed_total", model="m", version="1") == 3
 
 
+def test_what_versions_share_is_asked_for_at_scrape_where_it_has_a_limit():
+    core = Scheduler()
+    core.handle([ServerConfigured(ServerPolicy(devices=(("cpu", 2),))), VersionConfigured(M1, ON_CPU)], 0)
+    core.handle([VersionConfigured(VersionId("alone", 1), BatchPolicy())], 0)
+    core.handle([WorkerStarting(1, M1), WorkerReady(1, Capacity(1))], 0)
+    m = Metrics(counters(), devices=lambda: devices(core))
+    assert value(m, "headway_device_cores", device="cpu") == 2
+    assert value(m, "headway_device_cores_in_use", device="cpu") == 0
+    core.handle([arrival(1)], 0)
+    assert value(m, "headway_device_cores_in_use", device="cpu") == 1
+    named = {dict(labels).get("device") for name, labels in page(m) if name == "headway_device_cores"}
+    assert named == {"cpu"}, "a version that shares nothing has no limit to tell"
+
+
 def test_other_gauges_can_be_added_and_the_build_and_the_process_are_named():
     shown = page(Metrics(counters(), gauges=[lambda: {"recorder_dropped_records_total": 4, "recorder_file_bytes": 9}]))
     assert shown["headway_recorder_dropped_records_total", frozenset()] == 4
@@ -229,6 +252,7 @@ def test_every_family_has_a_help_text_and_a_unit_or_is_a_count():
         if family.type in ("gauge", "histogram") and family.name.startswith("headway_"):
             ends = ("_seconds", "_rows", "_requests", "_in_flight", "_workers", "_info", "_running")
             ends += ("_error", "_coverage")  # ratios
+            ends += ("_cores", "_in_use")
             assert family.name.endswith(ends), family.name
 
 

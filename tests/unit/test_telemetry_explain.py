@@ -10,12 +10,13 @@ import pytest
 
 from headway.config.explain import Source
 from headway.config.settings import Batching, Limits, ModelSettings, Settings
-from headway.core.events import ServerConfigured, VersionConfigured, WorkerReady, WorkerStarting
-from headway.core.ids import Capacity, Measurement, VersionId
+from headway.core.events import RequestArrived, ServerConfigured, VersionConfigured, WorkerReady, WorkerStarting
+from headway.core.ids import BatchKey, Capacity, Measurement, Part, VersionId
 from headway.core.policy import ServerPolicy
 from headway.core.scheduler import Scheduler
 from headway.core.units import ms
 from headway.core.views import SizeSeen, detail
+from headway.registry.placement import lay_out
 from headway.registry.spec import VersionSpec
 from headway.runtime.policies import batch_policy
 from headway.telemetry.counters import Counters
@@ -37,15 +38,25 @@ def explained(
     model_max: int = 0,
     streaming: bool = False,
     grid: tuple[Measurement, ...] = GRID,
+    cores: int = 4,
+    others: tuple[VersionSpec, ...] = (),
+    arrived: tuple[RequestArrived, ...] = (),
 ) -> dict[str, Any]:
-    """written: what model.toml says, of what `settings` are the reading."""
+    """written: what model.toml says, of what `settings` are the reading.  others: served beside it."""
     settings = settings or ModelSettings()
+    specs = [VersionSpec("m", 1, "/nowhere", "onnx", settings), *others]
+    layout = lay_out(specs, cores)
     counters, core = Counters(), Scheduler()
     events = [
-        ServerConfigured(ServerPolicy()),
-        VersionConfigured(V, batch_policy(settings, streaming, model_max)),
+        ServerConfigured(ServerPolicy(devices=tuple(layout.devices.items()))),
+        *(
+            VersionConfigured(VersionId(spec.model, spec.version), batch_policy(spec.settings, place))
+            for spec, place in zip(specs, layout.places, strict=True)
+        ),
+        VersionConfigured(V, batch_policy(settings, layout.places[0], streaming, model_max)),
         WorkerStarting(3, V),
         WorkerReady(3, Capacity(1), grid),
+        *arrived,
     ]
     counters.handled(0, events, core.handle(events, 0))
     for overhead in (ms(4), ms(4), ms(4)):
@@ -56,7 +67,7 @@ def explained(
     )
     explain = Explainer(
         Settings(limits=Limits(max_queued_mb=7)),
-        [VersionSpec("m", 1, "/nowhere", "onnx", settings)],
+        specs,
         {"m": deciders},
         counters,
         lambda version, now: detail(core, version, now),
@@ -126,6 +137,39 @@ def test_threads_that_nobody_names_are_dealt_out_and_the_executor_follows_the_fi
     told = explained()
     assert value(told, "threads")[1] == "automatic"
     assert value(told, "executor") == ("onnx", "the file found")
+
+
+def beside(name: str = "other", **settings: Any) -> VersionSpec:
+    return VersionSpec(name, 2, "/nowhere", "onnx", ModelSettings(**settings))
+
+
+def test_cores_that_nobody_names_are_the_threads_and_those_set_are_the_files() -> None:
+    assert value(explained(), "cores") == (4, "automatic")
+    assert value(explained(others=(beside(),)), "cores") == (2, "automatic")
+    assert value(explained({"cores": 1}, ModelSettings(cores=1)), "cores") == (1, "model.toml")
+    assert value(explained({"cores": 0}, ModelSettings(cores=0)), "cores") == (0, "model.toml")
+
+
+def test_cores_beyond_those_there_are_are_told_as_all_of_them() -> None:
+    told = explained({"cores": 9}, ModelSettings(cores=9))
+    assert value(told, "cores") == (4, "model.toml")
+    (entry,) = [entry for entry in told["values"] if entry["name"] == "cores"]
+    assert entry["note"] == "all there are of cpu, which are fewer than 9"
+
+
+def test_a_streaming_model_takes_no_cores_and_a_worker_on_a_gpu_takes_a_turn_of_it() -> None:
+    assert value(explained(streaming=True), "cores") == (0, "built in")
+    told = explained({"device": "cuda:0"}, ModelSettings(device="cuda:0"), others=(beside(device="cuda:0"),))
+    assert value(told, "cores") == (1, "automatic")
+    assert told["device"] == {"name": "cuda:0", "cores": 1, "in_use": 0, "takes": 1, "shared_with": ["other/2"]}
+
+
+def test_the_device_is_told_with_what_is_in_use_and_who_shares_it() -> None:
+    assert explained()["device"] == {"name": "cpu", "cores": 4, "in_use": 0, "takes": 4, "shared_with": []}
+    running = RequestArrived(1, "default", BatchKey("m", 1, "s"), (Part(1, 8),))
+    others = (beside(), beside("third"), beside("elsewhere", device="cuda:0"))
+    told = explained(others=others, arrived=(running,))["device"]
+    assert told == {"name": "cpu", "cores": 4, "in_use": 1, "takes": 1, "shared_with": ["other/2", "third/2"]}
 
 
 def test_predictions_keep_within_the_caps_and_say_whether_batching_pays() -> None:

@@ -12,7 +12,7 @@ import msgspec
 from headway.config.errors import ConfigError, Problem
 from headway.config.explain import Source
 from headway.config.load import Config, load_config, read_toml
-from headway.registry.placement import available_cores, too_many_threads
+from headway.registry.placement import available_cores, crowded
 from headway.registry.scan import MANIFEST, survey
 from headway.registry.spec import VersionSpec
 from headway.worker import devices
@@ -65,9 +65,7 @@ def with_server(config: Config, **settings: object) -> Config:
 
 def warnings(config: Config, specs: list[VersionSpec]) -> Iterator[str]:
     """What will work and is hardly meant."""
-    crowded = too_many_threads(specs, available_cores(config.settings.server.threads))
-    if crowded:
-        yield crowded
+    yield from crowded(specs, available_cores(config.settings.server.threads))
     held = config.settings.limits.max_queued_mb
     for name, settings in {spec.model: spec.settings for spec in specs}.items():
         if settings.batching.max_batch_mb > held:

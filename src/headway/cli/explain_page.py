@@ -79,9 +79,19 @@ def now(told: Told) -> Iterator[str]:
     else:
         yield "nothing waits"
     yield f"{waiting['running_batches']} batches and {waiting['running_sequences']} sequences run"
+    yield device(told["device"])
     if told["hand_over_ms"]:
         yield f"a batch spends {figure(told['hand_over_ms'])} ms on its way to the worker and back"
     yield "workers: " + (", ".join(worker(each, len(told["workers"])) for each in told["workers"]) or "none")
+
+
+def device(told: Told) -> str:
+    """What its workers run on, and with whom they share it."""
+    if not told["cores"]:
+        return f"on {told['name']}, of which no core is counted"
+    others = told["shared_with"]
+    alone = f"shared with {', '.join(others)}" if others else "which it has to itself"
+    return f"{told['in_use']} of {told['cores']} cores of {told['name']} are in use now, {alone}"
 
 
 def worker(told: Told, of: int) -> str:

@@ -20,7 +20,7 @@ from headway.config.errors import ConfigError, Problem
 from headway.config.load import Config
 from headway.config.settings import Settings
 from headway.core.scheduler import Scheduler
-from headway.core.views import detail
+from headway.core.views import detail, devices
 from headway.gateway.catalog import CatalogModel, CatalogVersion
 from headway.gateway.gateway import Gateway
 from headway.gateway.tokenizing import TokenizerUnavailable
@@ -76,7 +76,12 @@ class Server:
             allow_remote_admin=self._settings.server.allow_remote_admin,
         )
         self._metrics = Metrics(
-            counters, core.views, self._lag.lags, replies=lambda: self._gateway.replies, gauges=[self._gauges]
+            counters,
+            core.views,
+            self._lag.lags,
+            replies=lambda: self._gateway.replies,
+            gauges=[self._gauges],
+            devices=lambda: devices(core),
         )
 
     async def start(self) -> str:

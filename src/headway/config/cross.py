@@ -13,7 +13,8 @@ Found = tuple[str, str]
 """Place and what is wrong there."""
 
 HEADER = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
-DEVICE = re.compile(r"cpu|cuda:\d+")
+CPU = "cpu"
+DEVICE = re.compile(rf"{CPU}|cuda:\d+")
 
 
 def cross_check_server(settings: Settings) -> list[Found]:
@@ -71,6 +72,12 @@ def model_limits(model: ModelSettings) -> Iterator[Found]:
     batching, warm_up = model.batching, model.warm_up
     if not DEVICE.fullmatch(model.device):
         yield "device", f'expected "cpu" or "cuda:N" (for example "cuda:0"), got {model.device!r}'
+    elif model.device != CPU and (model.cores or 0) > 1:
+        yield (
+            "cores",
+            f"expected nothing or 0 (it takes no turns), got {model.cores}: on {model.device} a worker takes a turn of "
+            "the GPU, and keeps none of the server's cores",
+        )
     if batching.max_queued_rows < batching.max_batch_size:
         yield (
             "batching.max_queued_rows",

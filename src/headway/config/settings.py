@@ -106,6 +106,8 @@ class ModelSettings(Struct, frozen=True, forbid_unknown_fields=True):
     device: "cpu", or "cuda:N" where it exists.
     instances: worker processes per version.
     threads: compute threads per worker; 0 = its share of the cores.
+    cores: of the server's cores, what a worker keeps busy while it runs a batch; not set = its threads. 0 = none, for a
+        model that waits for something else than the processor. On a GPU: 0 = it does not take turns with others.
     default_version: answers requests that name no version; 0 = the highest.
     max_length: the longest that a request may be along the padded axis; longer ones are refused (400). 0 = any.
     slo_ms: the latency that is aimed for, from the request's last byte to its answer; 0 = none. Caps a batch's run
@@ -119,6 +121,7 @@ class ModelSettings(Struct, frozen=True, forbid_unknown_fields=True):
     device: str = "cpu"
     instances: Positive = 1
     threads: Count = 0
+    cores: Count | None = None
     default_version: Count = 0
     max_length: Count = 0
     slo_ms: Span = 0
@@ -141,7 +144,7 @@ class Server(Struct, frozen=True, forbid_unknown_fields=True):
     models: the model repository; a relative path counts from the configuration file's folder.
     shutdown_grace_s: at SIGTERM, for what is in flight.
     request_timeout_s: deadline of a request that names none; also the longest it may name.
-    threads: cores shared by all workers; 0 = all that this process may use.
+    threads: cores shared by all workers, and of which no more are in use at once; 0 = all that this process may use.
     allow_remote_admin: answer admin routes (`/v2/models/NAME/explain`) to others than this host.
     """
 

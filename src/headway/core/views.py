@@ -7,6 +7,7 @@ from enum import Enum
 from typing import TYPE_CHECKING
 
 from headway.core.cost import KNEES, STEPS
+from headway.core.device import Device
 from headway.core.ids import VersionId, WorkerId
 from headway.core.linger import Linger
 from headway.core.policy import BatchPolicy
@@ -37,7 +38,8 @@ class VersionState(Enum):
 @record
 class VersionView:
     """oldest: arrival of the part that has waited longest, NEVER when none waits.
-    virtual_time, counters: of the fair order, in device nanoseconds / weight.
+    virtual_time, counters: of the fair order of its device, which all versions on it share; in nanoseconds x cores /
+        weight.
     cost_error, cost_coverage: of the cost model: mean |log(actual / median)|, part within the upper quantile.
     max_queue_delay: in force: fixed, or derived from the SLO.
     probes: batches made larger than would pay, to see what a size takes that was not run of late."""
@@ -90,6 +92,28 @@ def _state(pool: Pool) -> VersionState:
     if WorkerState.READY in states:
         return VersionState.READY
     return VersionState.LOADING if WorkerState.STARTING in states else VersionState.UNAVAILABLE
+
+
+@record
+class DeviceView:
+    """What versions share.  cores: that may be in use at once; 0 = no limit.  in_use: taken by batches that run.
+
+    versions: those on it, in the order in which they were configured.
+    """
+
+    name: str
+    cores: int
+    in_use: int
+    versions: tuple[VersionId, ...]
+
+
+def devices(scheduler: Scheduler) -> list[DeviceView]:
+    """In the order of their first use. A version that shares none has one of its own, named after it."""
+    return [_device_view(device) for device in scheduler._state.devices.values()]
+
+
+def _device_view(device: Device) -> DeviceView:
+    return DeviceView(device.name, device.cores, device.in_use, tuple(device.pools))
 
 
 # -- for the curious: more than a scrape should pay for ----------------------------------------
@@ -166,6 +190,7 @@ class VersionDetail:
     paces: worker -> how long it takes for what takes the pool's workers 1; empty where they are not told apart.
     overhead: what a batch spends between scheduler and worker, both ways; None where it is not measured.
     linger: None where the ceiling of waiting for company is fixed.
+    takes: cores of the device, while a batch runs: what the policy says, or all there are where that is less.
     """
 
     view: VersionView
@@ -176,6 +201,8 @@ class VersionDetail:
     paces: dict[WorkerId, float]
     overhead: Duration | None
     linger: LingerDetail | None
+    device: DeviceView
+    takes: int
 
 
 def detail(scheduler: Scheduler, version: VersionId, now: Instant) -> VersionDetail | None:
@@ -192,6 +219,8 @@ def detail(scheduler: Scheduler, version: VersionId, now: Instant) -> VersionDet
         paces={worker.id: worker.pace for worker in pool.placement.workers.values()},
         overhead=pool.placement.overhead,
         linger=None if pool.linger is None else _linger_detail(pool.linger),
+        device=_device_view(pool.device),
+        takes=pool.device.need(pool),
     )
 
 

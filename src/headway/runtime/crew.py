@@ -20,6 +20,7 @@ from headway.core.events import (
 from headway.core.ids import VersionId
 from headway.core.policy import BatchPolicy
 from headway.core.units import Duration
+from headway.registry.placement import Place
 from headway.registry.spec import VersionSpec
 from headway.runtime.clock import Clock
 from headway.runtime.effects import EffectRunner, failure_outcome
@@ -52,18 +53,22 @@ class LiveCrew:
     def __init__(
         self,
         versions: Mapping[VersionId, VersionSpec],
+        places: Mapping[VersionId, Place],
         post: Post,
         deliver: Callable[[ToGateway], None],
         observer: Observer,
         clock: Clock,
     ) -> None:
         self._versions = versions
+        self._places = places
         self._post = post
         self._deliver = deliver
         self._observer = observer
         self._clock = clock
         self._metas: dict[VersionId, ModelMeta] = {}
-        self._policies: dict[VersionId, BatchPolicy] = {v: batch_policy(s.settings) for v, s in versions.items()}
+        self._policies: dict[VersionId, BatchPolicy] = {
+            version: batch_policy(spec.settings, places[version]) for version, spec in versions.items()
+        }
         self._told: dict[VersionId, VersionStatus] = {}
         self._draining = False
         self._supervisor: Supervisor
@@ -109,7 +114,8 @@ class LiveCrew:
         assert ready is not None
         version = worker.version
         self._metas[version] = ready.meta
-        policy = batch_policy(self._versions[version].settings, ready.meta.streaming, ready.meta.max_batch_size)
+        settings, meta = self._versions[version].settings, ready.meta
+        policy = batch_policy(settings, self._places[version], meta.streaming, meta.max_batch_size)
         if policy != self._policies[version]:
             self._policies[version] = policy
             self._post(VersionConfigured(version, policy))

@@ -2,21 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from headway.config.settings import MAX_QUEUE_DELAY_MS, MEBIBYTE, ModelSettings, Settings
 from headway.core.policy import BatchPolicy, ServerPolicy, Style
 from headway.core.units import ms
+from headway.registry.placement import Place
 
 
-def server_policy(settings: Settings) -> ServerPolicy:
+def server_policy(settings: Settings, devices: Mapping[str, int]) -> ServerPolicy:
+    """devices: name -> cores of it that may be in use at once."""
     return ServerPolicy(
         max_queued_bytes=int(settings.limits.max_queued_mb * MEBIBYTE),
         patience=tuple(ms(span) for span in settings.scheduling.patience_ms),
         weights=tuple((name, tenant.weight) for name, tenant in settings.tenants.items()),
+        devices=tuple(devices.items()),
     )
 
 
-def batch_policy(settings: ModelSettings, streaming: bool = False, model_max_batch_size: int = 0) -> BatchPolicy:
-    """model_max_batch_size: rows that the model itself can take (0 = any); the lower of it and the setting counts."""
+def batch_policy(
+    settings: ModelSettings, place: Place, streaming: bool = False, model_max_batch_size: int = 0
+) -> BatchPolicy:
+    """place: where its workers run.
+    streaming: its sequences come and go one by one, and no turn could be given to a whole engine: it takes no cores.
+    model_max_batch_size: rows that the model itself can take (0 = any); the lower of it and the setting counts.
+    """
     batching = settings.batching
     size, delay = batching.max_batch_size, batching.max_queue_delay_ms
     return BatchPolicy(
@@ -31,4 +41,6 @@ def batch_policy(settings: ModelSettings, streaming: bool = False, model_max_bat
         hold=batching.hold,
         max_queued_requests=batching.max_queued_requests,
         max_queued_rows=batching.max_queued_rows,
+        device=place.device,
+        cores=0 if streaming else place.cores,
     )

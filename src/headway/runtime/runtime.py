@@ -22,7 +22,7 @@ from headway.core.ids import RequestId, VersionId
 from headway.core.outcomes import Outcome
 from headway.core.scheduler import Scheduler
 from headway.core.units import Instant
-from headway.registry.placement import available_cores, share_threads
+from headway.registry.placement import available_cores, lay_out
 from headway.registry.spec import VersionSpec
 from headway.runtime import policies
 from headway.runtime.clock import Clock, monotonic
@@ -65,8 +65,10 @@ class Runtime:
         clock: Clock = monotonic,
         fatal: Fatal = crash,
     ) -> None:
-        self._settings = settings
         self._versions = {VersionId(spec.model, spec.version): spec for spec in versions}
+        layout = lay_out(versions, available_cores(settings.server.threads))
+        self._places = dict(zip(self._versions, layout.places, strict=True))
+        self._policy = policies.server_policy(settings, layout.devices)
         self._core: Core = core if core is not None else Scheduler()
         self._clock = clock
         self._fatal = fatal
@@ -76,8 +78,8 @@ class Runtime:
             self._core, asyncio.get_running_loop(), clock, self._carry_out, self._recorder.raised, fatal
         )
         self._held: dict[RequestId, Held] = {}
-        self._memory = MemoryGauge(policies.server_policy(settings).max_queued_bytes, self._mailbox.post)
-        self._crew = LiveCrew(self._versions, self._mailbox.post, deliver, self._observer, clock)
+        self._memory = MemoryGauge(self._policy.max_queued_bytes, self._mailbox.post)
+        self._crew = LiveCrew(self._versions, self._places, self._mailbox.post, deliver, self._observer, clock)
         self._supervisor = Supervisor(settings.workers, self._crew, clock)
         self._effects = EffectRunner(
             self._held, self._supervisor.channel, deliver, self._observer, self._memory, self._mailbox.post
@@ -93,13 +95,11 @@ class Runtime:
         """Opens the workers' socket and starts all workers; versions report by VersionStatus when they are ready."""
         self._recorder.start(self._core.snapshot())
         await self._supervisor.start()
-        self._mailbox.post(ServerConfigured(policies.server_policy(self._settings)))
+        self._mailbox.post(ServerConfigured(self._policy))
         for version, spec in self._versions.items():
-            self._mailbox.post(VersionConfigured(version, policies.batch_policy(spec.settings)))
-        specs = list(self._versions.values())
-        cores = available_cores(self._settings.server.threads)
-        for spec, threads in zip(specs, share_threads(specs, cores), strict=True):
-            self._supervisor.add(spec, threads, self._fatal)
+            self._mailbox.post(VersionConfigured(version, policies.batch_policy(spec.settings, self._places[version])))
+        for version, spec in self._versions.items():
+            self._supervisor.add(spec, self._places[version].threads, self._fatal)
 
     async def drain(self, grace_s: float) -> bool:
         """Refuses what is new and waits for what is in flight. False: something was left when the grace was over."""

@@ -12,7 +12,7 @@ from headway.core.ids import VersionId
 from headway.core.policy import Style
 from headway.core.units import NEVER, Instant
 from headway.core.views import VersionDetail
-from headway.registry.placement import available_cores, share_threads
+from headway.registry.placement import available_cores, lay_out
 from headway.registry.spec import VersionSpec, default_versions
 from headway.telemetry import learned
 from headway.telemetry.counters import Counters
@@ -32,9 +32,12 @@ class Explainer:
         details: Callable[[VersionId, Instant], VersionDetail | None],
         clock: Callable[[], Instant],
     ) -> None:
-        threads = share_threads(specs, available_cores(settings.server.threads))
+        places = lay_out(specs, available_cores(settings.server.threads)).places
         self._settings = settings
-        self._specs = {VersionId(spec.model, spec.version): (spec, n) for spec, n in zip(specs, threads, strict=True)}
+        self._specs = {
+            VersionId(spec.model, spec.version): (spec, place.threads)
+            for spec, place in zip(specs, places, strict=True)
+        }
         self._defaults = default_versions(specs)
         self._deciders = deciders
         self._counters = counters
@@ -70,6 +73,7 @@ class Explainer:
                 for worker, state in detail.view.workers.items()
             ],
             "waiting": _waiting(detail, now),
+            "device": _device(detail),
             "phases": learned.phases(counts.phases),
         }
 
@@ -93,6 +97,18 @@ def _waiting(detail: VersionDetail, now: Instant) -> dict[str, Any]:
         "clears_in_ms": learned.ms(view.clears_in) if view.waiting_parts else 0.0,
         "running_batches": view.running_batches,
         "running_sequences": view.running_sequences,
+    }
+
+
+def _device(detail: VersionDetail) -> dict[str, Any]:
+    """What its workers share.  cores: 0 = no limit.  shared_with: the other versions on it."""
+    device = detail.device
+    return {
+        "name": device.name,
+        "cores": device.cores,
+        "in_use": device.in_use,
+        "takes": detail.takes,
+        "shared_with": [str(version) for version in device.versions if version != detail.view.version],
     }
 
 

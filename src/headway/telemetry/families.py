@@ -11,7 +11,7 @@ from headway.core.outcomes import Outcome
 from headway.core.units import Instant
 from headway.telemetry.counters import Counters, VersionCounts
 from headway.telemetry.histogram import SECOND, Histogram
-from headway.telemetry.sources import Gauges, Views
+from headway.telemetry.sources import Devices, Gauges, Views
 
 VERSION = ("model", "version")
 TENANT = (*VERSION, "tenant")
@@ -149,6 +149,21 @@ def queue_families(views: Views, now: Instant) -> Iterator[Metric]:
         batches.add_metric(labels, view.running_batches)
         sequences.add_metric(labels, view.running_sequences)
     yield from (requests, rows, oldest, batches, sequences, error, coverage, delay, probes)
+
+
+def device_families(devices: Devices) -> Iterator[Metric]:
+    """Of those that have a limit."""
+    cores = GaugeMetricFamily(
+        "headway_device_cores", "Cores of the device that batches may use at once.", labels=["device"]
+    )
+    in_use = GaugeMetricFamily(
+        "headway_device_cores_in_use", "Cores of the device that running batches take now.", labels=["device"]
+    )
+    for device in devices():
+        if device.cores:
+            cores.add_metric([device.name], device.cores)
+            in_use.add_metric([device.name], device.in_use)
+    yield from (cores, in_use)
 
 
 def lag_families(lags: Histogram) -> Iterator[Metric]:

@@ -8,10 +8,11 @@ from typing import Any
 import msgspec
 
 from headway.config.explain import Source, narrow, origin
-from headway.config.settings import MEBIBYTE, Settings
+from headway.config.settings import MEBIBYTE, ModelSettings, Settings
 from headway.core.policy import BatchPolicy, Style
 from headway.core.units import MILLISECOND, NEVER
 from headway.core.views import VersionDetail
+from headway.registry.placement import CPU
 from headway.registry.spec import VersionSpec
 
 BY_MODEL, AUTOMATIC, BUILT_IN, BY_FILE = "the model", "automatic", "built in", "the file found"
@@ -49,7 +50,7 @@ def values(
         "slo_ms", spec.settings.slo_ms, "ms", origin("slo_ms", by.model), "" if spec.settings.slo_ms else "none"
     )
     yield from server_wide(settings, by.server)
-    yield from workers(spec, threads, policy, by.model)
+    yield from workers(spec, threads, detail, by.model)
 
 
 def caps(spec: VersionSpec, detail: VersionDetail, batching: Sequence[Source]) -> Iterator[InForce]:
@@ -103,12 +104,30 @@ def server_wide(settings: Settings, server: Sequence[Source]) -> Iterator[InForc
     )
 
 
-def workers(spec: VersionSpec, threads: int, policy: BatchPolicy, model: Sequence[Source]) -> Iterator[InForce]:
+def workers(spec: VersionSpec, threads: int, detail: VersionDetail, model: Sequence[Source]) -> Iterator[InForce]:
     settings = spec.settings
     yield InForce("executor", spec.executor, "", origin("executor", model) if settings.executor else BY_FILE)
     yield InForce("device", settings.device, "", origin("device", model))
     yield InForce("instances", settings.instances, "", origin("instances", model))
     shared = "" if settings.threads else "its share of the cores"
     yield InForce("threads", threads, "per worker", origin("threads", model) if settings.threads else AUTOMATIC, shared)
-    if policy.style is Style.SEQUENCE:
+    yield cores(settings, detail, model)
+    if detail.policy.style is Style.SEQUENCE:
         yield InForce("max_sequences", settings.max_sequences, "per worker", origin("max_sequences", model))
+
+
+def cores(settings: ModelSettings, detail: VersionDetail, model: Sequence[Source]) -> InForce:
+    """What a batch takes of its device while it runs."""
+    name, unit = "cores", "per running batch"
+    if detail.policy.style is Style.SEQUENCE:
+        return InForce(name, detail.takes, unit, BUILT_IN, "streaming models take none")
+    said = AUTOMATIC if settings.cores is None else origin("cores", model)
+    if not detail.takes:
+        note = "it waits for nobody's turn, and nobody for it"
+    elif detail.takes < detail.policy.cores:
+        note = f"all there are of {detail.device.name}, which are fewer than {detail.policy.cores}"
+    elif settings.cores is None:
+        note = "its threads" if settings.device == CPU else f"a turn of {detail.device.name}"
+    else:
+        note = f"of {detail.device.name}"
+    return InForce(name, detail.takes, unit, said, note)

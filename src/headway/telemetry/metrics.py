@@ -16,11 +16,12 @@ from headway.core.units import Instant
 from headway.telemetry import families
 from headway.telemetry.counters import Counters
 from headway.telemetry.histogram import Histogram
-from headway.telemetry.sources import Gauges, Replies, Views
+from headway.telemetry.sources import Devices, Gauges, Replies, Views
 
 
 class Metrics(Collector):
     """counters: the runtime's observer.  views: Scheduler.views, asked at each scrape for what waits.
+    devices: what versions share, asked at each scrape.
     lags: of the loop (LagProbe.lags).
     replies: of the HTTP server, refusals that no scheduler saw among them.
     gauges: anything else that is asked for at scrape.  clock: the one that the core's instants come from."""
@@ -32,6 +33,7 @@ class Metrics(Collector):
         lags: Histogram | None = None,
         replies: Replies = dict,
         gauges: Sequence[Gauges] = (),
+        devices: Devices = tuple,
         clock: Callable[[], Instant] = time.monotonic_ns,
     ) -> None:
         self._counters = counters
@@ -39,6 +41,7 @@ class Metrics(Collector):
         self._lags = lags
         self._replies = replies
         self._gauges = gauges
+        self._devices = devices
         self._clock = clock
         self._registry = CollectorRegistry()
         self._registry.register(self)
@@ -53,6 +56,7 @@ class Metrics(Collector):
         yield from families.request_families(self._counters)
         yield from families.phase_families(self._counters)
         yield from families.queue_families(self._views, self._clock())
+        yield from families.device_families(self._devices)
         yield from families.batch_families(self._counters)
         yield from families.worker_families(self._counters)
         if self._lags is not None:

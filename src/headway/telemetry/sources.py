@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TypeAlias
 
-from headway.core.views import VersionView
+from headway.core.views import DeviceView, VersionView
 
 Views: TypeAlias = Callable[[], Iterable[VersionView]]
 """The core's own: Scheduler.views."""
+
+Devices: TypeAlias = Callable[[], Iterable[DeviceView]]
+"""The core's own: views.devices."""
 
 Replies: TypeAlias = Callable[[], dict[int, int]]
 """HTTP status -> replies begun with it."""
