@@ -146,7 +146,7 @@ def test_batches_of_one_core_and_of_both_are_served_in_proportion() -> None:
 
 
 def test_deadlines_of_one_model_hold_beside_the_backlog_of_another() -> None:
-    """Of the same tenant: nobody's share helps, only that what is urgent comes first and batches leave room for it."""
+    """Of the same tenant: no share helps, only that the most urgent comes first whatever model it is for."""
     world = World({A: slow, B: quick}, workers=CORES)
     world.backlog(A, "one")
     world.now_and_then(B, "one", rate=40, patience=URGENT)

@@ -144,7 +144,7 @@ class Server(Struct, frozen=True, forbid_unknown_fields=True):
     models: the model repository; a relative path counts from the configuration file's folder.
     shutdown_grace_s: at SIGTERM, for what is in flight.
     request_timeout_s: deadline of a request that names none; also the longest it may name.
-    threads: cores shared by all workers, and of which no more are in use at once; 0 = all that this process may use.
+    threads: cores that all workers share, taking turns where they are too few; 0 = all that this process may use.
     allow_remote_admin: answer admin routes (`/v2/models/NAME/explain`) to others than this host.
     """
 
