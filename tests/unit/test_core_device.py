@@ -9,6 +9,7 @@ import pytest
 from headway.core.errors import InvariantViolation
 from headway.core.events import (
     BatchCompleted,
+    BatchFailed,
     ServerConfigured,
     VersionConfigured,
     WorkerLost,
@@ -16,6 +17,7 @@ from headway.core.events import (
     WorkerStarting,
 )
 from headway.core.ids import BatchKey, Capacity, Measurement, VersionId
+from headway.core.outcomes import Outcome
 from headway.core.policy import BatchPolicy, ServerPolicy
 from headway.core.scheduler import Scheduler
 from headway.core.units import ms, us
@@ -157,12 +159,36 @@ def test_what_is_next_is_staged_behind_its_own_worker_though_no_core_is_free():
     assert members(world.tell(at=world.now + ms(9.5))) == [[1]]
 
 
-def test_nothing_is_staged_ahead_of_another_versions_turn():
+def test_whose_turn_it_is_is_handed_its_batch_shortly_before_another_versions_ends():
     world = told_of_hand_over(Shared(1, {ONE: 1, TWO: 1}, cost=EXACT))
+    began = world.now
     [running] = dispatches(world.tell(arrive(0, key=ONE, tenant="greedy")))
     world.tell(arrive(1, key=ONE, tenant="greedy"), arrive(2, key=TWO, tenant="modest"))
-    assert world.tell(at=world.now + ms(9.5)) == []
-    assert members(world.complete(running, at=world.now + ms(10))) == [[2]]
+    wake = world.scheduler.next_wakeup()
+    assert began + ms(8) < wake < began + ms(10)
+    assert world.tell(at=wake - 1) == []
+    assert members(world.tell(at=wake)) == [[2]]
+    assert world.tell(arrive(3, key=ONE, tenant="new"), at=began + ms(10)) == [], "the core is passed on once"
+    assert world.complete(running, at=began + ms(11)) != []
+    assert world.scheduler.views()[0].waiting_parts == 2
+
+
+def test_a_batch_that_is_overdue_keeps_its_core():
+    world = told_of_hand_over(Shared(1, {ONE: 1, TWO: 1}, cost=EXACT))
+    began = world.now
+    [running] = dispatches(world.tell(arrive(0, key=ONE)))
+    assert world.tell(arrive(1, key=TWO), at=began + ms(20)) == []
+    assert members(world.complete(running, took=ms(25), at=began + ms(26))) == [[1]]
+
+
+def test_failures_tell_nothing_of_the_hand_over():
+    world = Shared(1, {ONE: 1, TWO: 1}, cost=EXACT)
+    for request in range(1000, 1100):
+        [running] = dispatches(world.tell(arrive(request, key=ONE)))
+        answer = BatchFailed(running.worker, running.batch, ms(10), Outcome.MODEL_ERROR, "it raised")
+        world.tell(answer, at=world.now + ms(10))
+    world.tell(arrive(0, key=ONE), arrive(1, key=TWO))
+    assert world.tell(at=world.now + ms(9.9)) == []
 
 
 def steady(world, key):

@@ -2,8 +2,9 @@
 
 Each pool has batches of its own; a core is whose turn it is. The pool whose head is next by the rule
 that holds within a pool (least counter of its tenant, then the most urgent) gets the cores that are
-free. Where they are too few for its next batch it waits for more of them and nobody overtakes it:
-small batches that always fit would keep a large one out for ever.
+free, or about to be: a batch is handed over so long before as that takes. Where they are too few for
+its next batch it waits for more of them and nobody overtakes it: small batches that always fit would
+keep a large one out for ever.
 """
 
 from __future__ import annotations
@@ -53,16 +54,30 @@ class Device:
 
     @property
     def in_use(self) -> int:
-        """Cores taken by batches that run. One that is staged takes those of the one before it."""
+        """Cores taken by batches that run. One that is staged takes those of the one before it.
+
+        More than there are for a moment, when a batch was handed over and the one before it took a little longer.
+        """
         return sum(self.need(pool) * len(pool.placement.busy) for pool in self.pools.values())
 
     def need(self, pool: Pool) -> int:
         """Cores that a batch of the pool takes: never more than there are, or it could not run at all."""
         return min(pool.policy.cores, self.cores) if self.cores else pool.policy.cores
 
-    def has_cores_for(self, *pools: Pool) -> bool:
-        """Whether a batch of each may begin now."""
-        return not self.cores or self.in_use + sum(map(self.need, pools)) <= self.cores
+    def has_cores_for(self, *pools: Pool, now: Instant, after: Worker | None = None) -> bool:
+        """Whether a batch of each may be handed over now.
+
+        after: the worker that one of them is staged for; it passes its cores on.
+        """
+        if not self.cores:
+            return True
+        wanted = sum(map(self.need, pools))
+        return (
+            wanted + sum(self.need(w.pool) for w in self._busy() if w is not after and not w.frees(now)) <= self.cores
+        )
+
+    def _busy(self) -> Iterator[Worker]:
+        return (worker for pool in self.pools.values() for worker in pool.placement.busy.values())
 
     @property
     def is_contended(self) -> bool:
@@ -95,9 +110,12 @@ class Device:
                 turn = (pool, worker, queue)
             if not pool.policy.cores and (coreless is None or _entry(queue) < _entry(coreless[2])):
                 coreless = (pool, worker, queue)
-        if turn is not None and not turn[1].batches and not self.has_cores_for(turn[0]):
-            return coreless
-        return turn
+        if turn is None or self.has_cores_for(turn[0], now=now, after=turn[1]):
+            return turn
+        for worker in self._busy():
+            if now < worker.free_at < self.wake:
+                self.wake = worker.free_at
+        return coreless
 
     def crowd(self, pool: Pool) -> tuple[int, int]:
         """Parts that wait for what a batch of the pool takes, and how many such batches run side by side."""
@@ -106,26 +124,30 @@ class Device:
         waiting = sum(other.waiting for other in self.pools.values())
         return waiting, max(1, self.cores // max(1, self.need(pool)))
 
-    def latest_end(self, pool: Pool, queue: KeyQueue) -> Instant:
+    def latest_end(self, pool: Pool, queue: KeyQueue, now: Instant) -> Instant:
         """When the batch that is about to leave must be over lest the head of another key be late.
 
         NEVER where that head can be taken meanwhile, and where too many keys wait to look at all: which
         of them were looked at would be a matter of history, that no snapshot tells.
         """
-        others = list(islice(self._held_up_by(pool, queue), LOOK_AT_KEYS + 1))
+        others = list(islice(self._held_up_by(pool, queue, now), LOOK_AT_KEYS + 1))
         if len(others) > LOOK_AT_KEYS:
             return NEVER
         heads = (other.head() for other in others)
         return min((head.latest_start for head in heads if head is not None), default=NEVER)
 
-    def _held_up_by(self, pool: Pool, queue: KeyQueue) -> Iterator[KeyQueue]:
+    def _held_up_by(self, pool: Pool, queue: KeyQueue, now: Instant) -> Iterator[KeyQueue]:
         """Other queues that wait and cannot be served beside a batch from this one."""
-        if pool.waiting > queue.count and (len(pool.placement.free) < 2 or not self.has_cores_for(pool, pool)):
+
+        def beside(other: Pool) -> bool:
+            return self.has_cores_for(pool, other, now=now)
+
+        if pool.waiting > queue.count and (len(pool.placement.free) < 2 or not beside(pool)):
             yield from (other for other in pool.keys.values() if other.count and other is not queue)
         if not self.cores:
             return
         for other in self.pools.values():
-            if other is not pool and other.waiting and other.placement.free and not self.has_cores_for(pool, other):
+            if other is not pool and other.waiting and other.placement.free and not beside(other):
                 yield from (queue for queue in other.keys.values() if queue.count)
 
     # -- tenants ---------------------------------------------------------------------------

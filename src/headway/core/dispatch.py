@@ -54,7 +54,7 @@ def _dispatch(state: State, pool: Pool, worker: Worker, queue: KeyQueue, tenant:
     pool.fair.served(tenant.account)
     before = pool.reason(queue, now)
     waiting, workers = pool.device.crowd(pool)
-    setting = Setting(pool.policy, pool.cost, waiting, workers, pool.device.latest_end(pool, queue), start)
+    setting = Setting(pool.policy, pool.cost, waiting, workers, pool.device.latest_end(pool, queue, now), start)
     batch = form_batch(queue, tenant, setting)
     predicted = pool.cost.median(batch.rows, batch.length)
     service = predicted * max(1, pool.policy.cores)

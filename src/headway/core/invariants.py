@@ -119,7 +119,7 @@ def _nothing_is_stuck(state: State, device: Device) -> None:
     or for cores that somebody's turn has come to."""
     waits = state.now < device.wake < NEVER
     ready = [pool for pool in device.pools.values() if _could_leave(state, pool)]
-    if all(device.has_cores_for(pool) for pool in ready):
+    if all(device.has_cores_for(pool, now=state.now) for pool in ready):
         for pool in ready:
             story = f"{pool.version} should leave, and workers {list(pool.placement.free)} have room"
             _require(waits, story)

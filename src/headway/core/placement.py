@@ -84,7 +84,7 @@ class Placement:
         if self.free:
             return min(islice(self.free.values(), LOOK_AT_WORKERS), key=_pace)
         while (worker := self._running.first()) is not None and worker.overdue_at < now:
-            worker.ends_at = worker.stage_at = worker.overdue_at = NEVER
+            worker.ends_at = worker.stage_at = worker.free_at = worker.overdue_at = NEVER
         return worker if worker is not None and worker.stage_at <= now else None
 
     def next_stage(self) -> Instant:
@@ -102,15 +102,19 @@ class Placement:
         batch.started = now
         batch.waits = False
         worker.ends_at = now + int(worker.pace * batch.predicted)
-        worker.stage_at = NEVER
+        worker.stage_at = worker.free_at = NEVER
         worker.overdue_at = now + int(worker.pace * cost.upper(batch.rows, batch.length)) + self.overhead
         if self.overhead > WORTH_STAGING * batch.predicted:
             lower = int(worker.pace * cost.lower(batch.rows, batch.length))
             worker.stage_at = now + max(0, lower - self.overhead)
+            worker.free_at = max(worker.stage_at, worker.ends_at - self.overhead)
 
     def ended(self, worker: Worker, batch: RunningBatch, duration: Duration, cost: CostModel, now: Instant) -> None:
-        """The batch is off the worker: what it tells of hand-over and pace, and who runs next."""
-        if not batch.staged:
+        """The batch is off the worker: what it tells of hand-over and pace, and who runs next.
+
+        duration: 0 where it tells nothing, for it failed or not all of it was run.
+        """
+        if not batch.staged and duration > 0:
             overhead = max(0, now - batch.started - duration)
             self.overhead += int(FOLLOW_OVERHEAD * (overhead - self.overhead))
         if len(self.workers) > 1 and batch.predicted > 0 and duration > 0:

@@ -173,6 +173,7 @@ def _worker(worker: Worker) -> dict[str, Any]:
         "ends_at": worker.ends_at,
         "stage_at": worker.stage_at,
         "overdue_at": worker.overdue_at,
+        "free_at": worker.free_at,
         "pace": worker.pace,
         "batches": [
             {
@@ -204,7 +205,7 @@ def _restore_workers(state: State, saved: dict[str, Any], parts: dict[PartRef, Q
         worker.state = WorkerState(entry["state"])
         worker.capacity = Capacity(*entry["capacity"])
         worker.ends_at, worker.stage_at, worker.overdue_at = entry["ends_at"], entry["stage_at"], entry["overdue_at"]
-        worker.pace = entry["pace"]
+        worker.free_at, worker.pace = entry["free_at"], entry["pace"]
         state.workers[worker.id] = pool.placement.workers[worker.id] = worker
         for batch in entry["batches"]:
             members = [parts[PartRef(*ref)] for ref in batch["members"]]

@@ -100,6 +100,7 @@ class Worker:
     its request was given up, until the worker says that its room is free.
     ends_at: when what it runs is expected to end (NEVER: nobody knows).
     stage_at, overdue_at: from when until when the next batch may be handed over behind it.
+    free_at: from when until then its cores count as free, for a batch that another worker is handed.
     pace: how long it takes for what takes the pool's workers 1 (2 = half as fast).
     """
 
@@ -108,6 +109,7 @@ class Worker:
         "capacity",
         "ends_at",
         "entry",
+        "free_at",
         "id",
         "overdue_at",
         "pace",
@@ -127,6 +129,7 @@ class Worker:
         self.ends_at: Instant = 0
         self.stage_at: Instant = NEVER
         self.overdue_at: Instant = NEVER
+        self.free_at: Instant = NEVER
         self.pace = 1.0
         self.entry: tuple[Any, ...] | None = None
 
@@ -136,6 +139,10 @@ class Worker:
             return False
         capacity = self.capacity
         return len(self.batches) < capacity.batch_slots or len(self.sequences) < capacity.sequences
+
+    def frees(self, now: Instant) -> bool:
+        """It is about to end what it runs, and nothing is staged behind that."""
+        return self.free_at <= now <= self.overdue_at and len(self.batches) == 1
 
     def become(self, state: WorkerState) -> None:
         if state not in WORKER_LIFECYCLE[self.state]:

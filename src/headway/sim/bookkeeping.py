@@ -160,6 +160,7 @@ class Bookkeeper:
     # -- answers: anything not running where it says is late, and changes nothing ---------------------
 
     def _batch_completed(self, event: ev.BatchCompleted) -> None:
+        self._note_hand_over(event)
         parts = self._take_batch(event.worker, event.batch)
         failures: dict[RequestId, list[Outcome]] = {}
         for failure in event.failures if parts else ():
@@ -168,6 +169,12 @@ class Bookkeeper:
             self._ledger.owe(request, *outcomes)
         for ref in parts:
             self._part_done(ref)
+
+    def _note_hand_over(self, event: ev.BatchCompleted) -> None:
+        worker = self._ledger.workers.get(event.worker)
+        batch = None if worker is None else worker.batches.get(event.batch)
+        if worker is not None and batch is not None and self._now - batch.started > event.duration:
+            self._ledger.versions[worker.version].hands_over = True
 
     def _part_done(self, ref: PartRef) -> None:
         request = self._ledger.open.get(ref.request)

@@ -59,6 +59,7 @@ class TrackedRequest:
 @dataclass(slots=True)
 class TrackedBatch:
     parts: tuple[PartRef, ...]
+    started: Instant
 
 
 @dataclass(slots=True)
@@ -82,11 +83,14 @@ class TrackedWorker:
 
 @dataclass(slots=True)
 class TrackedVersion:
-    """delay: the ceiling of waiting for company that is in force, as the core shows it."""
+    """delay: the ceiling of waiting for company that is in force, as the core shows it.
+    hands_over: a batch of it came back later than it had run, so the next may be handed over before it is back.
+    """
 
     version: VersionId
     policy: BatchPolicy
     delay: Duration = 0
+    hands_over: bool = False
     draining: bool = False
     workers: dict[WorkerId, TrackedWorker] = field(default_factory=dict)
     waiting: dict[RequestId, TrackedRequest] = field(default_factory=dict)
@@ -128,10 +132,11 @@ class Ledger:
         limit = dict(self.policy.devices).get(version.policy.device, version.policy.cores)
         return min(limit, version.policy.cores)
 
-    def in_use(self, device: str) -> int:
-        """Cores of a device that are taken by what runs."""
+    def in_use(self, device: str, surely: bool = False) -> int:
+        """Cores of a device that are taken by what runs. surely: that cannot be about to end."""
         versions = [version for version in self.versions.values() if version.policy.device == device]
-        return sum(self.need(v) for v in versions for worker in v.workers.values() if worker.batches)
+        counted = [version for version in versions if not (surely and version.hands_over)]
+        return sum(self.need(v) for v in counted for worker in v.workers.values() if worker.batches)
 
     @property
     def bytes(self) -> int:

@@ -156,19 +156,17 @@ class Oracle:
         for ref in effect.parts:
             self._part_starts(ref, effect)
         self._caps(effect, version)
-        worker.batches[effect.batch] = TrackedBatch(effect.parts)
+        worker.batches[effect.batch] = TrackedBatch(effect.parts, self._now)
 
     def _cores(self, effect: DispatchBatch, version: TrackedVersion, worker: TrackedWorker) -> None:
         """No batch begins without the cores that it takes, and nobody's goes first by being small."""
-        device = version.policy.device
-        if worker.batches or device not in dict(self.ledger.policy.devices):
+        device, limits = version.policy.device, dict(self.ledger.policy.devices)
+        if worker.batches or device not in limits:
             return
-        cores, used, need = (
-            dict(self.ledger.policy.devices)[device],
-            self.ledger.in_use(device),
-            self.ledger.need(version),
-        )
-        self._require(used + need <= cores, f"{effect}: {need} of {cores} cores of {device}, and {used} are in use")
+        need, cores = self.ledger.need(version), limits[device]
+        used, surely = self.ledger.in_use(device), self.ledger.in_use(device, surely=True)
+        story = f"{effect}: {need} of {cores} cores of {device}, and {used} are in use"
+        self._require(surely + need <= cores and used <= 2 * cores, story)
 
     def _withdrawn(self, effect: WithdrawPart) -> None:
         """Only what was handed over, is not answered, and has its outcome otherwise."""
