@@ -37,6 +37,57 @@ def test_the_next_batch_is_handed_over_shortly_before_the_running_one_ends_and_g
     assert staged.worker == running.worker
 
 
+def test_the_first_hand_over_is_believed_for_where_all_others_are_staged_there_is_no_second():
+    world = World(cost=EXACT)
+    running = dispatches(world.tell(arrive(0)))[0]
+    began = world.now + ms(12)
+    assert members(world.complete(running, at=began)) == []
+    world.tell(arrive(1))
+    world.tell(arrive(2), at=began + 1)
+    assert began + ms(7.5) <= world.scheduler.next_wakeup() <= began + ms(8), "two of twelve were spent on the way"
+
+
+def noisy_device(hand_over, policy=None):
+    """Batches of 10 ms, give or take 3, that come back so much later. Nothing runs."""
+    cost = tuple(Measurement(rows, 8, ms(took)) for rows in (1, 2, 4, 8, 16, 32) for took in (7, 10, 13))
+    world = World(policy, cost=cost)
+    for i in range(1000, 1100):
+        took = ms((7, 10, 13)[i % 3])
+        running = dispatches(world.tell(arrive(i)))[0]
+        world.complete(running, at=world.now + took + hand_over, took=took)
+    return world
+
+
+def test_a_batch_that_may_grow_is_not_fixed_early_where_nobody_knows_the_moment_to_a_hand_over():
+    world = noisy_device(ms(0.2))
+    running = dispatches(world.tell(arrive(0)))[0]
+    world.tell(arrive(1))
+    assert world.tell(at=world.scheduler.next_wakeup()) == []
+    assert world.scheduler.next_wakeup() == NEVER
+    assert members(world.complete(running, at=world.now + ms(10))) == [[1]]
+
+
+def test_a_batch_that_may_grow_is_fixed_for_the_expected_end_where_the_hand_over_takes_longer_than_the_doubt():
+    world = noisy_device(ms(4))
+    began = world.now
+    world.tell(arrive(0))
+    world.tell(arrive(1))
+    wakes = []
+    while not (effects := world.tell(at=world.scheduler.next_wakeup())):
+        wakes.append(world.now)
+    assert members(effects) == [[1]]
+    assert began + ms(5.5) < world.now < began + ms(6.5)
+
+
+def test_a_batch_that_cannot_grow_is_fixed_early_for_nobody_loses_by_it():
+    world = noisy_device(ms(0.2), BatchPolicy(max_batch_size=2))
+    began = world.now
+    world.tell(arrive(0))
+    world.tell(arrive(1), arrive(2))
+    assert members(world.tell(at=world.scheduler.next_wakeup())) == [[1, 2]]
+    assert world.now < began + ms(8)
+
+
 def test_a_worker_holds_what_it_runs_and_one_staged_batch_and_no_more():
     world = told_of_hand_over()
     running = dispatches(world.tell(arrive(0)))[0]

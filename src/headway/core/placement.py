@@ -116,7 +116,8 @@ class Placement:
         """
         if not batch.staged and duration > 0:
             overhead = max(0, now - batch.started - duration)
-            self.overhead += int(FOLLOW_OVERHEAD * (overhead - self.overhead))
+            follow = FOLLOW_OVERHEAD if self.overhead else 1  # where all others are staged the first is all there is
+            self.overhead += int(follow * (overhead - self.overhead))
         if len(self.workers) > 1 and batch.predicted > 0 and duration > 0:
             off = log(duration / (worker.pace * batch.predicted))
             worker.pace = worker.pace**FORGET_PACE * exp(FOLLOW_PACE * max(-CLIP_PACE, min(CLIP_PACE, off)))

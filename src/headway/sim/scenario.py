@@ -32,6 +32,7 @@ class Scenario:
 
     overhead: mean time outside queue and worker, which is reported to the scheduler (0: not).
     checked: judge every call by the oracles too; slower.
+    hand_over: what a batch, and its answer, spends on the way.
     """
 
     arrivals: Iterable[Arrival]
@@ -40,6 +41,7 @@ class Scenario:
     cost: Cost = cpu
     workers: int = 1
     load_time: Duration = 0
+    hand_over: Duration = 0
     clients: int = 0
     overhead: Duration = 0
     faults: Faults = NO_FAULTS
@@ -81,5 +83,6 @@ def _fleet(scenario: Scenario, driver: Driver) -> Fleet:
         workers=scenario.workers,
         measurements=warm_up(scenario.cost, scenario.policy.max_batch_size, MAX_LENGTH),
         load_time=scenario.load_time,
+        hand_over=scenario.hand_over,
     )
     return Fleet(driver, {VERSION: model}, Random(f"{scenario.seed} fleet"), scenario.faults)
