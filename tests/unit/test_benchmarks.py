@@ -12,11 +12,13 @@ import pytest
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 sys.path[:0] = [str(BENCHMARKS), str(BENCHMARKS / "peers")]
 
+import cost_model  # noqa: E402
 import direct  # noqa: E402
 import idle  # noqa: E402
 import minilm  # noqa: E402
 import sim_vs_real  # noqa: E402
 import timers  # noqa: E402
+from lab import forms  # noqa: E402
 from lab.figures import markdown, quantiles_ms  # noqa: E402
 from lab.loads import Point, texts  # noqa: E402
 
@@ -30,7 +32,7 @@ from headway.core.events import (  # noqa: E402
     VersionConfigured,
     WorkerReady,
 )
-from headway.core.ids import BatchKey, Part, PartRef, VersionId  # noqa: E402
+from headway.core.ids import BatchKey, Measurement, Part, PartRef, VersionId  # noqa: E402
 from headway.core.outcomes import Outcome  # noqa: E402
 from headway.core.policy import BatchPolicy, ServerPolicy  # noqa: E402
 from headway.runtime.codec import FORMAT, Header, Snapshot, encode, encode_call  # noqa: E402
@@ -160,3 +162,109 @@ def test_the_table_of_timers_says_for_each_moment_whether_the_goal_is_met():
     decided, answered = timers.table(rows).splitlines()[2:]
     assert decided.rstrip(" |").endswith("yes")
     assert answered.rstrip(" |").endswith("no")
+
+
+GRID = [(rows, length) for rows in (1, 2, 8) for length in (8, 32, 128)]
+
+
+def took(sizes, cost) -> list[Measurement]:
+    return [Measurement(rows, length, round(cost(rows, length))) for rows, length in sizes]
+
+
+def test_sizes_that_the_warm_up_runs_are_left_out_of_what_judges_it():
+    assert cost_model.left_out([(1, 8), (1, 9), (3, 8), (2, 32)], (1, 2), (8, 32)) == [(1, 9), (3, 8)]
+
+
+def test_a_plain_form_finds_a_cost_that_has_its_form_and_only_that():
+    runs = took(GRID, lambda r, n: 2 * MS + 0.1 * MS * r + 0.01 * MS * r * n)
+    assert forms.fitted(forms.affine, runs)(5, 60) == pytest.approx(5.5 * MS, rel=0.01)
+    runs = took(GRID, lambda r, n: 2 * MS + 1000 * r * n * n)
+    assert forms.fitted(forms.attention, runs)(5, 60) == pytest.approx(20 * MS, rel=0.01)
+    assert forms.fitted(forms.affine, runs)(5, 60) != pytest.approx(20 * MS, rel=0.1)
+
+
+def test_rows_that_are_filled_up_to_a_kernel_are_a_form_of_their_own():
+    runs = took(GRID, lambda r, n: 1000 * n * (1 if r == 1 else 8))
+    assert forms.fitted(forms.kernels, runs, forms.OF_KERNELS)(5, 60) == pytest.approx(0.48 * MS, rel=0.05)
+    assert forms.modelled(runs).median(5, 60) != pytest.approx(0.48 * MS, rel=0.05)
+
+
+def test_a_plain_form_has_no_negative_weights_as_the_cost_model_has_none():
+    predict = forms.fitted(forms.affine, took(GRID, lambda r, n: 1000 * (r * n - 7)))
+    assert predict(1, 1) > 0
+
+
+def test_the_nearest_size_is_near_by_ratio_and_stands_for_the_median_of_its_runs():
+    runs = [Measurement(1, 8, 10), Measurement(1, 32, 40), Measurement(1, 32, 44), Measurement(1, 32, 900)]
+    predict = forms.looked_up(runs)
+    assert predict(1, 15) == 10
+    assert predict(1, 17) == 44
+
+
+def test_the_error_of_a_shape_leaves_a_common_factor_out():
+    truth = {(rows, 1): 100.0 * rows for rows in range(1, 11)}
+    found = forms.errors(lambda rows, length: 120.0 * rows, truth)
+    assert (found["p50"], found["p90"]) == (pytest.approx(0.2), pytest.approx(0.2))
+    assert (found["shape_p50"], found["shape_p90"]) == (pytest.approx(0.0), pytest.approx(0.0))
+
+
+def test_one_size_in_ten_may_be_off_before_nine_of_ten_are():
+    truth = {(rows, 1): 100.0 for rows in range(1, 11)}
+    assert forms.errors(lambda rows, length: 300.0 if rows == 10 else 100.0, truth)["p90"] == 0.0
+    assert forms.errors(lambda rows, length: 300.0 if rows >= 9 else 100.0, truth)["p90"] == 2.0
+
+
+def test_a_run_is_judged_before_the_model_is_told_of_it():
+    model = forms.modelled(took(GRID, lambda r, n: MS * r))
+    found = forms.in_service(model, [Measurement(2, 32, 2 * MS), Measurement(2, 32, 100 * MS)])
+    assert found["within_upper"] == 0.5
+    assert found["p50"] == pytest.approx(0.0, abs=0.01)
+    assert found["p90"] == pytest.approx(0.98, abs=0.01)
+
+
+def test_a_warm_up_and_runs_of_a_device_that_is_affine_leave_no_error_and_no_leaning():
+    sizes = [(3, 20), (5, 100), (12, 60), (1, 50)]
+    cost = lambda r, n: 2 * MS + 0.01 * MS * r * n  # noqa: E731
+    rounds = [cost_model.Round(took(GRID, cost), took(sizes, cost)) for _ in range(4)]
+    found = cost_model.judged(rounds)
+    for name in (cost_model.OURS, "affine", "with attention", "with kernels"):
+        assert found["alone"][name]["p90"] < 0.02
+        assert found["told"][name]["p90"] < 0.02
+    assert found["told"]["nearest size"]["p90"] == 0.0
+    assert found["alone"]["nearest size"]["p50"] > 0.05
+    assert found["noise"] == 0.0
+    assert found["in_service"]["within_upper"] == 1.0
+    assert list(found["leans"]) == ["1 row", "2 to 8 rows", "9 to 32 rows"]
+
+
+def test_every_other_round_is_told_and_the_rest_judge_so_that_a_drift_hits_both():
+    size = [(3, 20)]
+    fast, slow = (cost_model.Round(took(GRID, c), took(size, c)) for c in (lambda r, n: MS, lambda r, n: 2 * MS))
+    found = cost_model.judged([fast, slow, fast, slow])
+    assert found["told"]["nearest size"]["p50"] == pytest.approx(0.5)
+    assert cost_model.judged([fast, fast, slow, slow])["told"]["nearest size"]["p50"] == pytest.approx(0.0)
+
+
+def test_the_stepped_model_takes_as_long_for_two_rows_as_its_kernel_of_eight(tmp_path):
+    device = cost_model.stepped(tmp_path)
+    shapes = []
+    session = sys.modules["headway_model_stepped_1"].onnxruntime.InferenceSession
+    ran = session.run
+
+    def run(self, names, feeds):
+        shapes.append(feeds["ids"].shape)
+        return ran(self, names, feeds)
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(session, "run", run)
+        for rows in (1, 2, 8, 9):
+            device.run(rows, 5)
+    assert shapes == [(1, 5), (8, 5), (8, 5), (32, 5)]
+
+
+def test_the_table_of_forms_names_a_device_once_and_gives_two_figures_a_cell():
+    each = {"p50": 0.0123, "p90": 0.5, "shape_p50": 0.01, "shape_p90": 0.02}
+    result = {"device": "d", "alone": {cost_model.OURS: each, "affine": each}}
+    lines = cost_model.table([{**result, "told": result["alone"]}]).splitlines()[2:]
+    assert [line.startswith("| d ") for line in lines] == [True, False]
+    assert "1.2, 50.0" in lines[1]

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from headway.bench.run import Measured
+
+Number = TypeVar("Number", int, float)
 
 QUANTILES = (("p50", 0.5), ("p90", 0.9), ("p95", 0.95), ("p99", 0.99), ("p99.9", 0.999))
 BUSY_CLIENT = 0.8
@@ -13,7 +15,7 @@ EXAMPLE = 400
 """Characters of an error's body that are shown."""
 
 
-def percentile(ordered: Sequence[int], q: float) -> int:
+def percentile(ordered: Sequence[Number], q: float) -> Number:
     """The smallest value that at least a share q of `ordered` (ascending, not empty) does not exceed."""
     count = len(ordered)
     rank = -(-round(q * 1_000_000) * count // 1_000_000)  # ceiling, in whole numbers: 0.95 * 20 is 19, not 20
