@@ -199,6 +199,7 @@ def test_the_nearest_size_is_near_by_ratio_and_stands_for_the_median_of_its_runs
     predict = forms.looked_up(runs)
     assert predict(1, 15) == 10
     assert predict(1, 17) == 44
+    assert forms.looked_up([Measurement(2, 8, 10), Measurement(8, 8, 40)])(5, 8) == 40
 
 
 def test_the_error_of_a_shape_leaves_a_common_factor_out():
@@ -220,6 +221,18 @@ def test_a_run_is_judged_before_the_model_is_told_of_it():
     assert found["within_upper"] == 0.5
     assert found["p50"] == pytest.approx(0.0, abs=0.01)
     assert found["p90"] == pytest.approx(0.98, abs=0.01)
+
+
+def test_a_run_that_takes_more_than_the_upper_run_time_is_not_covered():
+    model = forms.modelled(took(GRID, lambda r, n: MS * r))
+    above = Measurement(2, 32, model.upper(2, 32) + 1)
+    assert forms.in_service(model, [above])["within_upper"] == 0.0
+
+
+def test_how_a_model_leans_is_told_for_each_band_of_rows_alone():
+    truth = {(1, 8): 100.0, (4, 8): 100.0, (5, 8): 100.0, (32, 8): 100.0}
+    found = cost_model.leaning(lambda rows, length: {1: 80.0, 4: 110.0, 5: 120.0}.get(rows, 150.0), truth)
+    assert found == {k: pytest.approx(v) for k, v in {"1 row": -0.2, "2 to 8 rows": 0.15, "9 to 32 rows": 0.5}.items()}
 
 
 def test_a_warm_up_and_runs_of_a_device_that_is_affine_leave_no_error_and_no_leaning():
