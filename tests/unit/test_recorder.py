@@ -164,13 +164,23 @@ def test_a_recording_begins_with_header_and_snapshot_and_replays_to_the_same_eff
 
 def test_files_rotate_are_bounded_in_number_and_each_replays_by_itself(tmp_path, monkeypatch):
     monkeypatch.setattr(recorder, "GATHER_S", 0.0)
-    story = Story(tmp_path, max_file_mb=0.02, max_files=3)
+    caught_up = threading.Event()
+
+    class TellingDisk(recorder._Files):
+        def flush(self) -> None:
+            super().flush()
+            caught_up.set()
+
+    story = Story(tmp_path, max_file_mb=0.02, max_files=3, disk=TellingDisk)
     story.set_up()
     written = story.recorder._files
     request = 0
     while written.number < 6:
+        caught_up.clear()
         story.serve(request)
         request += 1
+        if len(story.recorder._pending) > 1_000:  # as fast as the disk: nothing is to be dropped
+            assert caught_up.wait(30)
     story.recorder.close()
     kept = files(tmp_path)
     last = written.number  # the writer may have begun one more while we looked
