@@ -85,26 +85,26 @@ CANARIES = (
     Canary(
         "a batch exceeds the cap by one",
         "forming",
-        "            rows > policy.max_batch_size\n",
-        "            rows > policy.max_batch_size + 1\n",
+        "policy.exceeds(rows, rows * length,",
+        "policy.exceeds(rows - 1, rows * length,",
     ),
     Canary(
         "padding is left out of the token cap",
         "forming",
-        "            or 0 < policy.max_batch_tokens < rows * length\n",
-        "            or 0 < policy.max_batch_tokens < rows * self.length\n",
+        "policy.exceeds(rows, rows * length,",
+        "policy.exceeds(rows, rows * self.length,",
     ),
     Canary(
         "the joiner is left out of the cap in bytes",
         "forming",
-        "policy.max_batch_bytes < self.bytes + part.bytes",
-        "policy.max_batch_bytes < self.bytes",
+        "policy.exceeds(rows, rows * length, self.bytes + part.bytes)",
+        "policy.exceeds(rows, rows * length, self.bytes)",
     ),
     Canary(
         "a held key that fills a batch by its bytes stays",
         "pool",
-        "        if 0 < policy.max_batch_bytes <= queue.bytes:\n",
-        "        if 0 < policy.max_batch_bytes <= queue.bytes - queue.bytes:\n",
+        "policy.is_filled_by(queue.rows, queue.tokens, queue.bytes)",
+        "policy.is_filled_by(queue.rows, queue.tokens, 0)",
     ),
     Canary(
         "those beyond the best prefix are not put back",
@@ -123,6 +123,18 @@ CANARIES = (
         "placement",
         "len(worker.batches) == worker.capacity.batch_slots",
         "worker.batches",
+    ),
+    Canary(
+        "a batch begins without the cores that it takes",
+        "device",
+        "        if not self.cores:\n            return True\n",
+        "        if self.cores >= 0:\n            return True\n",
+    ),
+    Canary(
+        "cores are passed on though nothing says that the batch is about to end",
+        "workers",
+        "self.free_at <= now <= self.overdue_at and len",
+        "len",
     ),
     Canary(
         "waiting beside an idle worker has no ceiling",

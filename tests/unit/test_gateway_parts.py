@@ -8,7 +8,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headway.core.admission import shares_of
-from headway.core.forming import fits_alone
 from headway.core.ids import Part
 from headway.core.policy import BatchPolicy
 from headway.gateway.errors import ModelBroke
@@ -45,7 +44,7 @@ def test_what_is_cut_within_a_cap_in_bytes_is_never_too_large_for_a_batch(rows: 
     parts, _, size = cut(data, rows, 7, most)
     policy = BatchPolicy(max_batch_size=60, max_batch_bytes=cap)
     shares = shares_of(size, parts)
-    assert all(fits_alone(part.rows, part.length, share, policy) for part, share in zip(parts, shares, strict=True))
+    assert all(policy.lets_in(part.rows, part.length, share) for part, share in zip(parts, shares, strict=True))
     assert most >= rows or size * (most + 1) > cap * rows, "no smaller than need be"
 
 

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from headway.core.effects import ResolveRequest
 from headway.core.errors import InvariantViolation
 from headway.core.events import RequestArrived
-from headway.core.forming import fits_alone
 from headway.core.ids import Part, VersionId
 from headway.core.outcomes import Outcome
 from headway.core.policy import BatchPolicy
@@ -60,7 +59,7 @@ def _refusal(state: State, pool: Pool, event: RequestArrived, shares: list[int],
     policy = pool.policy
     rows = 0
     for part, size in zip(event.parts, shares, strict=True):
-        if part.rows > 1 and not fits_alone(part.rows, part.length, size, policy):
+        if part.rows > 1 and not policy.lets_in(part.rows, part.length, size):
             what = f"a part of {part.rows} rows of length {part.length}, {size} bytes,"
             detail = f"{what} exceeds what a batch may hold ({_caps(policy)})"
             return ResolveRequest(request, Outcome.TOO_LARGE, detail)

@@ -1,7 +1,7 @@
-"""One fair order of tenants per pool, by virtual counters.
+"""One fair order of tenants per device, by virtual counters.
 
 A counter is device time received, in nanoseconds, divided by the tenant's weight. The tenant with
-the least is served next. One that returns from idleness is lifted to the pool's virtual time, the
+the least is served next. One that returns from idleness is lifted to the device's virtual time, the
 counter of the tenant served last (start-time fair queueing: Goyal, Vin and Cheng 1996), so that
 nobody banks credit by being away and nobody is punished for service nobody else wanted.
 
@@ -29,7 +29,7 @@ MAX_DEBTORS = 4096
 
 
 class Account:
-    """A tenant in one pool. queues: where it waits now, one per batch key. active: parts waiting or running."""
+    """A tenant on one device. queues: where it waits now, by their numbers. active: parts waiting or running."""
 
     __slots__ = ("active", "counter", "queues", "tenant", "weight")
 
@@ -48,7 +48,7 @@ class Account:
 
 
 class FairOrder:
-    """The accounts of one pool. Tenants that are idle and owe nothing are forgotten."""
+    """The accounts of one device. Tenants that are idle and owe nothing are forgotten."""
 
     __slots__ = ("_active", "_debtors", "accounts", "virtual_time", "weights")
 

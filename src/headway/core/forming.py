@@ -133,14 +133,7 @@ class Forming:
     @property
     def is_full(self) -> bool:
         """A cap is reached."""
-        policy = self._setting.policy
-        tokens = self.rows * self.length
-        return (
-            self.filled
-            or self.rows >= policy.max_batch_size
-            or 0 < policy.max_batch_tokens <= tokens
-            or 0 < policy.max_batch_bytes <= self.bytes
-        )
+        return self.filled or self._setting.policy.is_filled_by(self.rows, self.rows * self.length, self.bytes)
 
     # -- gains -----------------------------------------------------------------------------
 
@@ -281,12 +274,7 @@ class Forming:
         length = part.length if part.length > self.length else self.length
         run_time = self._cost.upper(rows, length)
         policy = self._setting.policy
-        if (
-            rows > policy.max_batch_size
-            or 0 < policy.max_batch_tokens < rows * length
-            or 0 < policy.max_batch_bytes < self.bytes + part.bytes
-            or run_time > self._time_limit
-        ):
+        if policy.exceeds(rows, rows * length, self.bytes + part.bytes) or run_time > self._time_limit:
             if gain > 0:
                 self.filled = True
             return False
@@ -306,14 +294,3 @@ class Forming:
             or without <= latest_end < end
             or alone + margin <= deadline < end + margin
         )
-
-
-def fits_alone(rows: int, length: int, size: int, policy: BatchPolicy) -> bool:
-    """Whether a part of `size` bytes respects the caps all by itself. One row always does: it cannot be cut."""
-    if rows == 1:
-        return True
-    return (
-        rows <= policy.max_batch_size
-        and not 0 < policy.max_batch_tokens < rows * length
-        and not 0 < policy.max_batch_bytes < size
-    )

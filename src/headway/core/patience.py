@@ -1,4 +1,4 @@
-"""When waiting beside an idle worker pays.
+"""When what waits should leave: by an idle worker at once or after a while, by a busy one ahead of time.
 
 Vehicles on a line that leave as soon as they can bunch up: one takes the crowd, those behind it run
 empty. So do workers where company costs next to nothing: of four that return at about the same time
@@ -79,8 +79,7 @@ def _spaced(pool: Pool, queue: KeyQueue, back: Instant, now: Instant) -> Instant
 def _worth_of_company(pool: Pool, queue: KeyQueue) -> float:
     """1: one more of the usual length costs nothing.  0 and less: it costs what it saves, or more."""
     rows, length = queue.rows, queue.tokens // queue.rows
-    policy = pool.policy
-    if rows >= policy.max_batch_size or 0 < policy.max_batch_bytes <= queue.bytes:
+    if pool.policy.is_filled_by(rows, queue.tokens, queue.bytes):
         return 0.0
     cost = pool.cost
     added = cost.median(rows + 1, length) - cost.median(rows, length)

@@ -54,6 +54,18 @@ class BatchPolicy:
     device: str = ""
     cores: int = 1
 
+    def exceeds(self, rows: int, tokens: int, size: int) -> bool:
+        """Whether a batch is beyond a cap in rows, padded tokens or bytes."""
+        return rows > self.max_batch_size or 0 < self.max_batch_tokens < tokens or 0 < self.max_batch_bytes < size
+
+    def is_filled_by(self, rows: int, tokens: int, size: int) -> bool:
+        """Whether they reach a cap: nothing more can join."""
+        return rows >= self.max_batch_size or 0 < self.max_batch_tokens <= tokens or 0 < self.max_batch_bytes <= size
+
+    def lets_in(self, rows: int, length: int, size: int) -> bool:
+        """Whether a part of `size` bytes respects the caps all by itself. One row always does: it cannot be cut."""
+        return rows == 1 or not self.exceeds(rows, rows * length, size)
+
     def time_limit(self, alone: Duration) -> Duration:
         """The cap on a batch's predicted run time, given what its head takes alone; both at the upper quantile.
 

@@ -192,9 +192,7 @@ class Pool:
     def _fills_a_batch(self, queue: KeyQueue) -> bool:
         """Whether what waits reaches a cap. Padding is not known before the batch is formed: as if there were none."""
         policy = self.policy
-        if queue.rows >= policy.max_batch_size or 0 < policy.max_batch_tokens <= queue.tokens:
-            return True
-        if 0 < policy.max_batch_bytes <= queue.bytes:
+        if policy.is_filled_by(queue.rows, queue.tokens, queue.bytes):
             return True
         mean_length = -(-queue.tokens // queue.rows)
         limit = policy.time_limit(self.cost.upper(1, mean_length))
