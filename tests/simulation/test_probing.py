@@ -139,10 +139,15 @@ def test_without_probing_they_would_not_be(monkeypatch: pytest.MonkeyPatch) -> N
     assert played.last() > 20
 
 
-@pytest.mark.parametrize(("rate", "at_most"), [(300, 8), (500, 12)])
+@pytest.mark.parametrize(("rate", "at_most"), [(300, 8), (400, 12)])
 def test_a_device_of_another_speed_makes_all_sizes_doubtful_at_once(rate: float, at_most: float) -> None:
     """Singles alone show that the device is not the one that was warmed up: what is known need not age first."""
     assert mean(play(always(all_is_free), tokens_cost, rate, 4000).waits) < at_most
+
+
+def test_where_singles_collapse_before_that_is_known_the_queue_is_worked_off_all_the_same() -> None:
+    waits = play(always(all_is_free), tokens_cost, 500, 4000).waits
+    assert mean(waits[-1000:]) < 8
 
 
 @cache

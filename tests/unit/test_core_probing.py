@@ -9,7 +9,7 @@ from headway.core.events import BatchCompleted, BatchFailed, WorkerLost
 from headway.core.ids import Measurement
 from headway.core.outcomes import Outcome
 from headway.core.policy import BatchPolicy
-from headway.core.probing import BANK, PAUSE, SHARE, SLACK, STALE, Probes
+from headway.core.probing import BANK, LASTING, PAUSE, SHARE, SLACK, STALE, Probes
 from headway.core.scheduler import Scheduler
 from headway.core.units import NEVER, Instant, ms, seconds
 from tests.unit.core_world import V, World, arrive, dispatches, members
@@ -44,10 +44,22 @@ def test_what_warm_up_measured_is_known_and_doubted_after_some_thousand_batches(
 def test_a_device_that_has_become_half_as_slow_again_is_another_one() -> None:
     probes = Probes()
     probes.measured(8, 32)
-    probes.follow(1.4)
+    for _ in range(LASTING):
+        probes.follow(1.4)
+    assert not probes.is_stale(8, 32)
+    for _ in range(LASTING - 1):
+        probes.follow(1.5)
     assert not probes.is_stale(8, 32)
     probes.follow(1.5)
     assert probes.is_stale(8, 32)
+
+
+def test_a_few_slow_batches_in_a_row_do_not_make_it_another_one() -> None:
+    probes = Probes()
+    probes.measured(8, 32)
+    for batch in range(10 * LASTING):
+        probes.follow(2.0 if batch % (2 * LASTING) < LASTING - 1 else 1.0)
+    assert not probes.is_stale(8, 32)
 
 
 def test_the_smallest_of_the_larger_sizes_comes_first() -> None:
@@ -85,7 +97,8 @@ def test_probes_are_kept_in_a_snapshot() -> None:
     probes.observed(1, 8)
     probes.is_due()
     probes.earn(seconds(3))
-    probes.follow(2.0)
+    for _ in range(LASTING + 1):
+        probes.follow(2.0)
     probes.failed(16, 64)
     saved = json.loads(json.dumps(probes.snapshot()))
     again = Probes.restore(saved)
@@ -174,7 +187,8 @@ def test_a_size_that_failed_when_it_was_tried_is_not_tried_again() -> None:
         world.tell(end, at=world.now + ms(5))
         assert not of(world).is_stale(2, 8)
         world.scheduler._state.pools[V].cost.seed(TEN_A_ROW)
-        of(world).follow(8.0)
+        for _ in range(LASTING):
+            of(world).follow(8.0)
         assert not of(world).is_stale(2, 8), "a warm-up does not prove it harmless"
         assert of(world).is_stale(4, 8)
 

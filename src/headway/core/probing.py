@@ -19,8 +19,10 @@ from headway.core.units import NEVER, Duration
 
 STALE = 2048
 """Batches after which what is known of a size is doubted."""
-DRIFT = 0.4
-"""Change of the logarithm of the device's speed after which all that was known before is doubted: by half."""
+DRIFT, LASTING = 0.4, 8
+"""Change of the logarithm of the device's speed after which all that was known before is doubted: by half, by so many
+batches more than not. What is over sooner was a run of batches that happened to be slow: much of what was learned would be
+thrown away by chance every few hundred batches of a noisy device, and what took its place would be as noisy."""
 TRIES = 2
 """Batches of a size, none of them longer ago, until it is known: the first may have been compiled for."""
 PAUSE = 16
@@ -46,7 +48,7 @@ class Probes:
     seen: batches observed.
     """
 
-    __slots__ = ("_look_at", "_pace", "_since", "_tried", "count", "credit", "seen")
+    __slots__ = ("_adrift", "_look_at", "_pace", "_since", "_tried", "count", "credit", "seen")
 
     def __init__(self) -> None:
         self.count = 0
@@ -57,6 +59,8 @@ class Probes:
         """What was last run by this batch or before is doubted."""
         self._pace = 0.0
         """log(scale) of the cost model at that time."""
+        self._adrift = 0
+        """Batches that were run at another speed than that, less those that were not."""
         self._tried: dict[Size, tuple[int, int]] = {}
         """(the batch by which it was last run, how often until then): as many entries as the caps allow sizes."""
 
@@ -72,9 +76,11 @@ class Probes:
         return last <= self._since or self.seen - last > STALE
 
     def follow(self, scale: float) -> None:
-        """The device's speed is another one."""
+        """How fast the device is by the last batch. It may be another one."""
         pace = log(scale)
-        if abs(pace - self._pace) > DRIFT:
+        self._adrift = self._adrift + 1 if abs(pace - self._pace) > DRIFT else max(0, self._adrift - 1)
+        if self._adrift >= LASTING:
+            self._adrift = 0
             self._pace = pace
             self._since = self.seen
 
@@ -131,14 +137,15 @@ class Probes:
 
     def snapshot(self) -> dict[str, Any]:
         return {
-            "state": [self.count, self.credit, self.seen, self._look_at, self._since, self._pace],
+            "state": [self.count, self.credit, self.seen, self._look_at, self._since, self._pace, self._adrift],
             "tried": [[*size, *tried] for size, tried in self._tried.items()],
         }
 
     @classmethod
     def restore(cls, saved: dict[str, Any]) -> Probes:
         probes = cls()
-        probes.count, probes.credit, probes.seen, probes._look_at, probes._since, probes._pace = saved["state"]
+        probes.count, probes.credit, probes.seen, probes._look_at, *drift = saved["state"]
+        probes._since, probes._pace, probes._adrift = drift
         probes._tried = {(rows, length): (last, tries) for rows, length, last, tries in saved["tried"]}
         return probes
 
