@@ -23,7 +23,9 @@ def get(path: str, method: str = "GET", body: Any = None, **settings: Any) -> An
 def test_the_server_says_its_name_version_and_the_extensions_that_work() -> None:
     body = get("/v2").json
     assert (body["name"], body["version"]) == ("headway", __version__)
-    assert body["extensions"] == ["parameters", "schedule_policy"]
+    always = ["binary_tensor_data", "model_configuration", "parameters", "schedule_policy"]
+    assert body["extensions"] == always
+    assert get("/v2", statistics=lambda model, version: {}).json["extensions"] == [*always, "statistics"]
 
 
 def test_metadata_is_the_same_with_and_without_the_default_version() -> None:

@@ -76,7 +76,7 @@ def test_every_datatype_can_be_read():
         (Tensor("x", "INT8", (-1, -4), bytes(4)), r"of shape \[-1, -4\]"),
         (Tensor("x", "FP31", (1,), bytes(4)), "unknown datatype 'FP31'"),
         (Tensor("t", "BYTES", (1,), b"\x01\0"), "tensor 't': ends inside the length"),
-        (Tensor("t", "BYTES", (1,), b"\x05\0\0\0ab"), "BYTES element of 5 bytes, but 2 are left"),
+        (Tensor("t", "BYTES", (1,), b"\x05\0\0\0ab"), "BYTES element 0 of 5 bytes, but 2 are left"),
         (Tensor("t", "BYTES", (2,), b"\x01\0\0\0a"), r"BYTES of shape \[2\] has 2 elements, got 1"),
     ],
 )

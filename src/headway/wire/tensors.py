@@ -88,16 +88,24 @@ def to_numpy(tensor: Tensor) -> npt.NDArray[Any]:
     """
     if tensor.datatype == "BYTES":
         return _unpack_bytes(tensor)
-    dtype = _VIEWED_AS.get(tensor.datatype)
-    if dtype is None:
+    check_size(tensor)
+    return np.ndarray(tensor.shape, _VIEWED_AS[tensor.datatype], tensor.data)
+
+
+def check_size(tensor: Tensor) -> None:
+    """Raises ValueError for an unknown datatype, and when bytes and shape do not agree."""
+    if tensor.datatype == "BYTES":
+        _check_count(tensor, len(byte_elements(tensor.name, tensor.data)) - 1)
+        return
+    width = ITEM_SIZES.get(tensor.datatype)
+    if width is None:
         raise ValueError(f"tensor {tensor.name!r}: unknown datatype {tensor.datatype!r}")
-    expected = prod(tensor.shape) * dtype.itemsize
+    expected = prod(tensor.shape) * width
     size = memoryview(tensor.data).nbytes
     if size != expected or min(tensor.shape, default=0) < 0:
         raise ValueError(
             f"tensor {tensor.name!r}: {tensor.datatype} of shape {list(tensor.shape)} is {expected} bytes, got {size}"
         )
-    return np.ndarray(tensor.shape, dtype, tensor.data)
 
 
 def from_numpy(name: str, array: npt.NDArray[Any], bf16: bool = False) -> Tensor:
@@ -158,11 +166,16 @@ def byte_elements(name: str, data: bytes | bytearray | memoryview) -> list[int]:
 def _unpack_bytes(tensor: Tensor) -> npt.NDArray[Any]:
     ends = byte_elements(tensor.name, tensor.data)
     count = len(ends) - 1
-    if count != prod(tensor.shape) or min(tensor.shape, default=0) < 0:
-        raise ValueError(
-            f"tensor {tensor.name!r}: BYTES of shape {list(tensor.shape)} has {prod(tensor.shape)} elements, got {count}"
-        )
+    _check_count(tensor, count)
     view = memoryview(tensor.data).cast("B")
     array = np.empty(count, dtype=object)
     array[:] = [bytes(view[at + _LENGTH.size : end]) for at, end in pairwise(ends)]
     return array.reshape(tensor.shape)
+
+
+def _check_count(tensor: Tensor, count: int) -> None:
+    if count != prod(tensor.shape) or min(tensor.shape, default=0) < 0:
+        raise ValueError(
+            f"tensor {tensor.name!r}: BYTES of shape {list(tensor.shape)} has {prod(tensor.shape)} elements, "
+            f"got {count}"
+        )
