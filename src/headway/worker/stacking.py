@@ -44,7 +44,7 @@ def _fill(meta: InputMeta, dtype: np.dtype[Any]) -> Any:
     """What the padding is made of, in the dtype that the tensor has here."""
     if meta.datatype == "BF16":
         return from_float32(np.array(meta.pad_value))
-    return "" if dtype == object else meta.pad_value
+    return "" if dtype.kind == "O" else meta.pad_value
 
 
 def cut(array: Array, axis: int | None, length: int) -> Array:
