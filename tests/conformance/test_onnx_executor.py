@@ -309,3 +309,13 @@ def test_bf16_goes_in_and_out_as_uint16_whatever_is_batched_with_it(tmp_path: Pa
         assert output["y"].dtype == np.uint16
         np.testing.assert_array_equal(to_float32(output["y"]), to_float32(from_float32(wide)))
     assert run(executor, [PartArrays(1, 1, {"x": np.empty((1, 0), np.uint16)}, {})])[0]["y"].shape == (1, 0)
+
+
+def test_bf16_results_stay_what_they_are_when_the_session_runs_again(tmp_path: Path):
+    folder = tmp_path / "twice" / "1"
+    models.bfloat16_twice(folder)
+    executor, _ = load(folder)
+    values = [from_float32(np.full((1, 4096), value)) for value in range(20)]
+    kept = [run(executor, [PartArrays(1, 1, {"x": value}, {})])[0] for value in values]
+    for number, output in enumerate(kept):
+        assert (to_float32(output["y"]) == 2 * number).all() and (output["z"] == 2 * number).all()

@@ -33,9 +33,10 @@ def _to_value(array: Array, bf16: bool) -> Any:
 
 
 def _to_array(value: Any) -> Array:
-    """Copied: the value's memory ends with it."""
+    """A copy: the value's memory ends with it."""
     if value.element_type() != BFLOAT16:
-        return np.array(value.numpy())
+        plain: Array = value.numpy()
+        return plain
     shape = tuple(value.shape())
     count = prod(shape)
     if not count:
