@@ -20,6 +20,7 @@ from typing import Annotated, Any
 import msgspec
 import numpy as np
 import numpy.typing as npt
+import orjson
 from msgspec import Meta
 
 from headway.gateway.errors import BadRequest, NotRepresentable
@@ -32,6 +33,7 @@ Array = npt.NDArray[Any]
 AS_BINARY = '"parameters": {"binary_data": true} on the output'
 """What to ask for where JSON will not do."""
 _OPEN = ord("[")
+_encode = msgspec.json.Encoder().encode
 
 _ELEMENTS: dict[str, Any] = {
     "BOOL": bool | Annotated[int, Meta(ge=0, le=1)],
@@ -175,6 +177,22 @@ def _excerpt(raw: bytes | memoryview) -> str:
     return text + ("..." if len(raw) > 40 else "")
 
 
+def text(name: str, datatype: str, array: Array) -> bytes:
+    """As `write`, but the JSON text: for FP32, FP64 and the integers by a writer that knows arrays. Raises
+    NotRepresentable."""
+    if datatype in ("BYTES", "FP16"):
+        return _encode(write(name, datatype, array))
+    flat = array.reshape(-1)
+    if datatype == "BF16":
+        flat = bfloat16.to_float32(flat)
+    elif not flat.flags.aligned:  # bytes from the channel may begin anywhere; the writer reads whole words
+        flat = flat.copy()
+    written = orjson.dumps(flat, option=orjson.OPT_SERIALIZE_NUMPY)
+    if b"null" in written:  # what it writes for NaN and infinity
+        raise _not_finite(name, flat)
+    return written
+
+
 def write(name: str, datatype: str, array: Array) -> list[Any]:
     """The flat JSON values of an output (`array` as `wire.tensors.to_numpy` gives it). Raises NotRepresentable."""
     flat = array.reshape(-1)
@@ -186,12 +204,16 @@ def write(name: str, datatype: str, array: Array) -> list[Any]:
         values: list[Any] = flat.tolist()
         return values
     if not np.isfinite(flat).all():
-        at = int(np.flatnonzero(~np.isfinite(flat))[0])
-        raise NotRepresentable(
-            f"output {name!r} has {flat[at]} at position {at}, for which JSON has no number; "
-            f"ask for it as binary data: {AS_BINARY}"
-        )
+        raise _not_finite(name, flat)
     return flat.tolist() if flat.dtype.itemsize == 8 else shortest(flat)
+
+
+def _not_finite(name: str, flat: Array) -> NotRepresentable:
+    at = int(np.flatnonzero(~np.isfinite(flat))[0])
+    return NotRepresentable(
+        f"output {name!r} has {flat[at]} at position {at}, for which JSON has no number; "
+        f"ask for it as binary data: {AS_BINARY}"
+    )
 
 
 def _text(name: str, element: bytes) -> str:

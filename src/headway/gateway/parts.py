@@ -92,7 +92,7 @@ def _of_all_parts(outputs: list[list[Tensor]], name: str) -> list[Tensor]:
         raise ModelBroke(f"output {name!r} is missing: there is no result at all")
     found = [_named(tensors, name) for tensors in outputs]
     datatype = found[0].datatype
-    if any(tensor.datatype != datatype for tensor in found):
+    if len(found) > 1 and any(tensor.datatype != datatype for tensor in found):
         raise ModelBroke(f"output {name!r} is {datatype} in one part and another datatype in the next")
     return found
 

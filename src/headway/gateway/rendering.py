@@ -9,7 +9,7 @@ import msgspec
 from headway.gateway.binary_tensors import HEADER, OCTETS
 from headway.gateway.catalog import Version
 from headway.gateway.exchange import Response
-from headway.gateway.json_tensors import write
+from headway.gateway.json_tensors import text
 from headway.gateway.oip import InferRequest
 from headway.gateway.parts import join, join_raw
 from headway.wire.tensors import Tensor
@@ -28,15 +28,15 @@ def render(request: InferRequest, version: Version, outputs: list[list[Tensor]])
         _binary(name, request.rows, outputs, behind) if binary else _json(name, request.rows, outputs)
         for name, binary in request.outputs
     ]
-    text = _encode(body)
-    if not any(binary for _, binary in request.outputs):
-        return Response(200, text)
-    return Response(200, b"".join([text, *behind]), OCTETS, ((HEADER, b"%d" % len(text)),))
+    written = _encode(body)
+    if not behind:
+        return Response(200, written)
+    return Response(200, b"".join([written, *behind]), OCTETS, ((HEADER, b"%d" % len(written)),))
 
 
 def _json(name: str, rows: int, outputs: list[list[Tensor]]) -> dict[str, Any]:
     datatype, array = join(outputs, name, rows)
-    return {"name": name, "datatype": datatype, "shape": array.shape, "data": write(name, datatype, array)}
+    return {"name": name, "datatype": datatype, "shape": array.shape, "data": msgspec.Raw(text(name, datatype, array))}
 
 
 def _binary(name: str, rows: int, outputs: list[list[Tensor]], behind: Buffers) -> dict[str, Any]:
