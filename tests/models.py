@@ -66,6 +66,20 @@ def affine_fp16(path: Path) -> Path:
     )
 
 
+def bfloat16_twice(path: Path) -> Path:
+    """x BF16 [-1, -1] -> y BF16 [-1, -1] = x + x, computed in FP32; and z FP32, the same before it is rounded."""
+    return write(
+        path,
+        [
+            helper.make_node("Cast", ["x"], ["wide"], to=TensorProto.FLOAT),
+            helper.make_node("Add", ["wide", "wide"], ["z"]),
+            helper.make_node("Cast", ["z"], ["y"], to=TensorProto.BFLOAT16),
+        ],
+        [tensor("x", TensorProto.BFLOAT16, ["batch", "width"])],
+        [tensor("y", TensorProto.BFLOAT16, ["batch", "width"]), tensor("z", TensorProto.FLOAT, ["batch", "width"])],
+    )
+
+
 def two_inputs(path: Path) -> Path:
     """a, b FP32 [-1, 3] -> sum, product FP32 [-1, 3]. b is optional: ones where it is missing."""
     nodes = [

@@ -213,6 +213,8 @@ def test_an_offer_to_upgrade_is_ignored_and_the_request_answered() -> None:
 
 
 def test_every_reply_names_its_request_by_the_clients_id_or_a_new_one() -> None:
+    """C61."""
+
     async def scenario() -> None:
         async with world() as w:
             given = await w.ask("GET", "/health", X_Request_Id="abc-7")

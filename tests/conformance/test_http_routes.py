@@ -21,12 +21,16 @@ def get(path: str, method: str = "GET", body: Any = None, **settings: Any) -> An
 
 
 def test_the_server_says_its_name_version_and_the_extensions_that_work() -> None:
+    """C1."""
     body = get("/v2").json
     assert (body["name"], body["version"]) == ("headway", __version__)
-    assert body["extensions"] == ["parameters", "schedule_policy"]
+    always = ["binary_tensor_data", "model_configuration", "parameters", "schedule_policy"]
+    assert body["extensions"] == always
+    assert get("/v2", statistics=lambda model, version: {}).json["extensions"] == [*always, "statistics"]
 
 
 def test_metadata_is_the_same_with_and_without_the_default_version() -> None:
+    """C2, C3."""
     plain = get("/v2/models/add", models=[model("add", 1, 2)])
     assert plain.json == get("/v2/models/add/versions/2", models=[model("add", 1, 2)]).json
     assert plain.json == {
@@ -61,7 +65,13 @@ UNKNOWN = [
     ("POST", "/v2/models/nope/infer", GOOD),
     ("POST", "/v2/models/nope/generate", {}),
     ("POST", "/v2/models/nope/generate_stream", {}),
+    ("GET", "/v2/models/nope/config", None),
+    ("GET", "/v2/models/nope/stats", None),
+    ("POST", "/v2/repository/models/nope/load", None),
+    ("POST", "/v2/repository/models/nope/unload", None),
     ("GET", "/v2/models/add/versions/7", None),
+    ("GET", "/v2/models/add/versions/7/config", None),
+    ("GET", "/v2/models/add/versions/7/stats", None),
     ("GET", "/v2/models/add/versions/7/ready", None),
     ("POST", "/v2/models/add/versions/7/infer", GOOD),
     ("POST", "/v2/models/add/versions/7/generate", {}),
@@ -72,6 +82,7 @@ UNKNOWN = [
 
 @pytest.mark.parametrize(("method", "path", "body"), UNKNOWN)
 def test_an_unknown_name_is_404_on_every_route(method: str, path: str, body: Any) -> None:
+    """C5."""
     answer = get(path, method, body)
     assert answer.status == 404
     error = answer.json["error"] if path.startswith("/v1") else answer.json
@@ -79,6 +90,7 @@ def test_an_unknown_name_is_404_on_every_route(method: str, path: str, body: Any
 
 
 NOT_READY = [
+    ("GET", "/v2/models/add/config", None),
     ("POST", "/v2/models/add/infer", GOOD),
     ("POST", "/v2/models/add/versions/1/infer", GOOD),
     ("POST", "/v2/models/add/generate", {}),
@@ -99,7 +111,7 @@ def test_a_version_that_was_given_up_is_not_worth_another_try_and_says_why() -> 
     async def scenario() -> None:
         async with world() as w:
             w.gateway.deliver(VersionStatus("add", 1, "failed", None, "load failed: no such weights", 0))
-            for method, path, body in NOT_READY[:4]:
+            for method, path, body in [entry for entry in NOT_READY if entry[0] == "POST"]:
                 answer = await w.ask(method, path, body)
                 assert (answer.status, answer.json["code"], answer.json["retryable"]) == (503, "model_failed", False)
                 assert "retry-after" not in answer.headers and "retry_after_ms" not in answer.json
@@ -128,12 +140,15 @@ def test_a_version_in_any_state_but_ready_takes_no_requests_and_says_why(state: 
 
 
 def test_liveness_never_goes_through_a_model() -> None:
+    """C7."""
     for path in ("/health", "/v2/health/live"):
         answer = get(path, ready=False)
         assert (answer.status, answer.json) == (200, {"live": True})
 
 
 def test_ready_is_false_until_every_configured_version_is_ready() -> None:
+    """C8, C9, C10."""
+
     async def scenario() -> None:
         async with world(models=[model("add", 1, 2)], ready=False) as w:
             for number, expected in ((0, 503), (1, 503), (2, 200)):
@@ -162,6 +177,7 @@ def test_ready_is_false_until_every_configured_version_is_ready() -> None:
 
 
 def test_a_server_without_models_is_alive_and_not_ready() -> None:
+    """C8."""
     assert get("/health", models=[]).status == 200
     answer = get("/ready", models=[])
     assert (answer.status, answer.json["ready"]) == (503, False)
@@ -194,10 +210,13 @@ def test_a_version_that_comes_back_with_another_declaration_is_checked_against_t
     "path", ["/v2/", "/v2/models/add/", "/health/", "/health?probe=1", "http://any/health", "/v2?"]
 )
 def test_one_trailing_slash_a_query_and_the_absolute_form_are_tolerated(path: str) -> None:
+    """C6."""
     assert get(path).status == 200
 
 
 def test_names_may_be_percent_encoded() -> None:
+    """C6."""
+
     async def scenario() -> None:
         async with world(models=[model("caf\u00e9 1", 1)], metas={"caf\u00e9 1": ADD}) as w:
             answer = await w.ask("GET", "/v2/models/caf%C3%A9%201")

@@ -9,6 +9,7 @@ import pytest
 from onnx import TensorProto, helper
 
 from headway.config.settings import Batching, Bounds, ModelSettings, Padding
+from headway.wire.bfloat16 import from_float32, to_float32
 from headway.wire.messages import InputMeta, ModelMeta
 from headway.worker import devices
 from headway.worker.errors import LoadError, ResultError
@@ -292,3 +293,29 @@ def test_weights_that_are_listed_as_inputs_are_not_inputs_of_a_request(tmp_path:
     model.graph.input.append(models.tensor("scale", TensorProto.FLOAT, []))
     onnx.save(model, str(file))
     assert [one.name for one in load(tmp_path / "m" / "1")[1].inputs] == ["x"]
+
+
+def test_bf16_goes_in_and_out_as_uint16_whatever_is_batched_with_it(tmp_path: Path):
+    folder = tmp_path / "twice" / "1"
+    models.bfloat16_twice(folder)
+    executor, meta = load(folder)
+    assert [tensor.datatype for tensor in (*meta.inputs, *meta.outputs)] == ["BF16", "BF16", "FP32"]
+    values = [from_float32(np.array(value)) for value in ([[1.5, -0.1]], [[3e38, 1e-40], [np.nan, 0]])]
+    outputs = run(executor, [PartArrays(len(value), 1, {"x": value}, {}) for value in values])
+    for value, output in zip(values, outputs, strict=True):
+        with np.errstate(over="ignore"):
+            wide = to_float32(value) * 2
+        np.testing.assert_array_equal(output["z"], wide)
+        assert output["y"].dtype == np.uint16
+        np.testing.assert_array_equal(to_float32(output["y"]), to_float32(from_float32(wide)))
+    assert run(executor, [PartArrays(1, 1, {"x": np.empty((1, 0), np.uint16)}, {})])[0]["y"].shape == (1, 0)
+
+
+def test_bf16_results_stay_what_they_are_when_the_session_runs_again(tmp_path: Path):
+    folder = tmp_path / "twice" / "1"
+    models.bfloat16_twice(folder)
+    executor, _ = load(folder)
+    values = [from_float32(np.full((1, 4096), value)) for value in range(20)]
+    kept = [run(executor, [PartArrays(1, 1, {"x": value}, {})])[0] for value in values]
+    for number, output in enumerate(kept):
+        assert (to_float32(output["y"]) == 2 * number).all() and (output["z"] == 2 * number).all()

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from headway.config.settings import ModelSettings
+from headway.wire.bfloat16 import from_float32, to_float32
 from headway.wire.messages import InputMeta, ModelMeta
 from headway.worker import devices
 from headway.worker.errors import InputError, LoadError, ResultError
@@ -232,3 +233,40 @@ def test_gpus_that_are_hidden_by_the_environment_are_not_there(
     assert devices.gpu_count() == count
     assert devices.absent("cuda:2") == problem
     assert devices.absent("cpu") == ""
+
+
+@pytest.mark.parametrize(
+    ("expression", "expected"),
+    [
+        ("r['x']", [1.5, -0.10009765625]),
+        ("to_float32(r['x']) * 2", [3.0, -0.2001953125]),
+        ("(to_float32(r['x']) * 2).astype('f8').tolist()", [3.0, -0.2001953125]),
+        ("[[3, -7]]", [3.0, -7.0]),
+        ("np.array([[0.5, 2]], ml_dtypes.bfloat16)", [0.5, 2.0]),
+    ],
+)
+def test_bf16_comes_as_uint16_and_goes_as_that_or_as_numbers(tmp_path: Path, expression: str, expected: list[float]):
+    code = f"""
+import ml_dtypes, numpy as np
+from headway.wire.bfloat16 import to_float32
+class Model:
+    inputs = {{"x": ("BF16", [-1, 2])}}
+    outputs = {{"y": ("BF16", [-1, 2])}}
+    def execute(self, requests): return [{{"y": {expression}}} for r in requests]
+"""
+    executor, meta = load(tmp_path, code)
+    assert meta.inputs[0].datatype == "BF16"
+    (output,) = run(executor, [PartArrays(1, 1, {"x": from_float32(np.array([[1.5, -0.1]]))}, {})])
+    assert output["y"].dtype == np.uint16
+    assert to_float32(output["y"]).tolist() == [expected]
+
+
+def test_what_is_no_number_is_no_bf16(tmp_path: Path):
+    code = """
+class Model:
+    inputs = {"x": ("BF16", [-1])}
+    outputs = {"y": ("BF16", [-1])}
+    def execute(self, requests): return [{"y": [1j]} for r in requests]
+"""
+    (output,) = run(load(tmp_path, code)[0], [PartArrays(1, 1, {"x": np.zeros(1, np.uint16)}, {})])
+    assert isinstance(output, PartError) and "complex128; it declares BF16" in output.detail

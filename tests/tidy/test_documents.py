@@ -70,6 +70,18 @@ def test_the_table_of_errors_is_the_gateways() -> None:
     assert told == faces()
 
 
+def test_every_line_of_the_protocols_table_has_a_test_that_names_it() -> None:
+    protocol = (ROOT / "docs" / "protocol.md").read_text()
+    rows = re.findall(r"^\| (C\d+) \| .+ \| (\S+\.py) \|$", protocol, re.MULTILINE)
+    assert len(rows) > 45
+    unnamed = [
+        (line, file)
+        for line, file in rows
+        if not re.search(rf"\"\"\"[^\"]*\b{line}\b", (ROOT / "tests" / file).read_text())
+    ]
+    assert unnamed == []
+
+
 def test_the_metrics_that_are_told_are_those_that_there_are() -> None:
     told = set(re.findall(r"`(headway_\w+)`", OPERATIONS))
     source = (TELEMETRY / "families.py").read_text() + (TELEMETRY / "metrics.py").read_text()

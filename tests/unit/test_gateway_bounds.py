@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pytest
 
@@ -11,11 +9,12 @@ from headway.config.settings import Bounds
 from headway.gateway.bounds import check_length, check_values
 from headway.gateway.errors import BadRequest
 from headway.gateway.json_tensors import read
+from headway.wire.tensors import NUMPY_DTYPES, Tensor
 
 
 def check(datatype: str, text: str, bounds: Bounds) -> None:
-    values: Any = read("x", datatype, (text.count(",") + 1,), text.encode())
-    check_values("x", datatype, values, bounds)
+    shape = (text.count(",") + 1,)
+    check_values(Tensor("x", datatype, shape, read("x", datatype, shape, text.encode())), bounds)
 
 
 @pytest.mark.parametrize("datatype", ["UINT8", "INT16", "INT64", "UINT64", "FP16", "BF16", "FP32", "FP64"])
@@ -41,7 +40,15 @@ def test_the_first_value_outside_is_the_one_that_is_named() -> None:
 
 
 def test_no_values_are_within_all_bounds() -> None:
-    check_values("x", "INT64", np.empty((1, 0), np.int64), Bounds(0, 1))
+    check_values(Tensor("x", "INT64", (1, 0), b""), Bounds(0, 1))
+
+
+@pytest.mark.parametrize("bounds", [Bounds(0, 1), Bounds(minimum=0), Bounds(maximum=0)])
+@pytest.mark.parametrize("datatype", ["FP16", "FP32", "FP64"])
+def test_a_nan_is_within_no_bounds(datatype: str, bounds: Bounds) -> None:
+    values = np.array([0, np.nan], NUMPY_DTYPES[datatype])
+    with pytest.raises(BadRequest, match="nan at position 1"):
+        check_values(Tensor("x", datatype, (2,), values.tobytes()), bounds)
 
 
 def test_a_length_may_reach_the_bound_and_not_pass_it() -> None:

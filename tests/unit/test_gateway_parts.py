@@ -11,17 +11,16 @@ from headway.core.admission import shares_of
 from headway.core.ids import Part
 from headway.core.policy import BatchPolicy
 from headway.gateway.errors import ModelBroke
-from headway.gateway.parts import InputData, cut, join, rows_within
-from headway.wire.tensors import Tensor, from_numpy, to_numpy
+from headway.gateway.parts import cut, join, join_raw, rows_within
+from headway.wire.tensors import Tensor, from_numpy, pack_bytes, to_numpy
 
 
-def numbers(rows: int, width: int = 700) -> InputData:
-    array = np.arange(rows * width, dtype="<i4").reshape(rows, width)
-    return InputData("n", "INT32", (rows, width), array)
+def numbers(rows: int, width: int = 700) -> Tensor:
+    return from_numpy("n", np.arange(rows * width, dtype="<i4").reshape(rows, width))
 
 
-def words(rows: int) -> InputData:
-    return InputData("w", "BYTES", (rows, 1), [b"w" * row for row in range(rows)])
+def words(rows: int) -> Tensor:
+    return Tensor("w", "BYTES", (rows, 1), pack_bytes([b"w" * row for row in range(rows)]))
 
 
 @settings(deadline=None)
@@ -32,8 +31,8 @@ def test_what_is_cut_joins_to_what_it_was(rows: int, most: int) -> None:
     assert all(1 <= part.rows <= most and part.length == 7 for part in parts)
     assert size == sum(len(tensor.data) for part in payload for tensor in part.tensors)
     outputs = [part.tensors for part in payload]
-    assert join(outputs, "n", rows)[1].tolist() == numbers(rows).data.tolist()  # type: ignore[union-attr]
-    assert join(outputs, "w", rows)[1].ravel().tolist() == words(rows).data
+    assert join(outputs, "n", rows)[1].tolist() == to_numpy(numbers(rows)).tolist()
+    assert join(outputs, "w", rows)[1].ravel().tolist() == to_numpy(words(rows)).ravel().tolist()
 
 
 @settings(deadline=None)
@@ -51,7 +50,7 @@ def test_what_is_cut_within_a_cap_in_bytes_is_never_too_large_for_a_batch(rows: 
 def test_numbers_are_sliced_not_copied() -> None:
     source = numbers(4)
     _, payload, _ = cut([source], 4, 1, 2)
-    source.data[2, 0] = -7  # type: ignore[index, call-overload]
+    to_numpy(source)[2, 0] = -7
     assert to_numpy(payload[1].tensors[0])[0, 0] == -7
 
 
@@ -80,3 +79,14 @@ def part(*arrays: Any) -> list[list[Tensor]]:
 def test_outputs_that_do_not_fit_are_the_models_fault(outputs: list[list[Tensor]], rows: int) -> None:
     with pytest.raises(ModelBroke, match="'y'"):
         join(outputs, "y", rows)
+    with pytest.raises(ModelBroke, match="'y'"):
+        join_raw(outputs, "y", rows)
+
+
+@settings(deadline=None)
+@given(rows=st.integers(1, 60), most=st.integers(1, 70))
+def test_what_is_joined_raw_is_byte_for_byte_what_was_cut(rows: int, most: int) -> None:
+    _, payload, _ = cut([numbers(rows), words(rows)], rows, 1, most)
+    for whole in (numbers(rows), words(rows)):
+        datatype, shape, buffers = join_raw([part.tensors for part in payload], whole.name, rows)
+        assert (datatype, shape, b"".join(buffers)) == (whole.datatype, whole.shape, bytes(whole.data))

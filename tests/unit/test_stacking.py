@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headway.wire.bfloat16 import from_float32, to_float32
 from headway.wire.messages import InputMeta
 from headway.worker.stacking import cut, stack
 
@@ -50,3 +51,9 @@ def test_what_is_cut_is_a_view():
     whole = array(2, 3)
     assert np.shares_memory(cut(whole, 1, 2), whole)
     assert cut(whole, None, 1) is whole
+
+
+def test_bf16_is_padded_with_the_number_that_was_declared_not_with_its_bits():
+    meta = InputMeta("x", "BF16", (-1, -1), pad_axis=1, pad_value=-1.5)
+    one, two = from_float32(np.array([[1.0, 2.0]])), from_float32(np.array([[3.0]]))
+    assert to_float32(stack([one, two], meta, 2)).tolist() == [[1, 2], [3, -1.5]]

@@ -63,6 +63,16 @@ def test_bf16_travels_as_two_raw_bytes():
     assert to_numpy(Tensor("x", "BF16", (2,), b"\x80\x3f\x00\x40")).tolist() == [0x3F80, 0x4000]
 
 
+def test_uint16_that_is_bf16_is_sent_as_that_and_nothing_else_is():
+    array = np.array([0x3F80], np.uint16)
+    assert from_numpy("x", array).datatype == "UINT16"
+    for one in (array, np.repeat(array, COPIED_BELOW), np.repeat(array, 8)[::2]):
+        sent = from_numpy("x", one, bf16=True)
+        assert (sent.datatype, to_numpy(sent).tolist()) == ("BF16", one.tolist())
+    with pytest.raises(ValueError, match="BF16 is kept as uint16, got float32"):
+        from_numpy("x", np.zeros(1, np.float32), bf16=True)
+
+
 def test_every_datatype_can_be_read():
     for datatype in DATATYPES:
         assert to_numpy(Tensor("x", datatype, (0,), b"")).shape == (0,)
@@ -76,7 +86,7 @@ def test_every_datatype_can_be_read():
         (Tensor("x", "INT8", (-1, -4), bytes(4)), r"of shape \[-1, -4\]"),
         (Tensor("x", "FP31", (1,), bytes(4)), "unknown datatype 'FP31'"),
         (Tensor("t", "BYTES", (1,), b"\x01\0"), "tensor 't': ends inside the length"),
-        (Tensor("t", "BYTES", (1,), b"\x05\0\0\0ab"), "BYTES element of 5 bytes, but 2 are left"),
+        (Tensor("t", "BYTES", (1,), b"\x05\0\0\0ab"), "BYTES element 0 of 5 bytes, but 2 are left"),
         (Tensor("t", "BYTES", (2,), b"\x01\0\0\0a"), r"BYTES of shape \[2\] has 2 elements, got 1"),
     ],
 )

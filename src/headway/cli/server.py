@@ -32,6 +32,7 @@ from headway.telemetry.explain import Explainer
 from headway.telemetry.in_force import Deciders
 from headway.telemetry.lag import LagProbe
 from headway.telemetry.metrics import Metrics
+from headway.telemetry.statistics import Statistics
 from headway.wire.messages import ToGateway, VersionStatus
 
 log = logging.getLogger("headway.cli")
@@ -73,6 +74,7 @@ class Server:
                 lambda version, now: detail(core, version, now),
                 monotonic,
             ),
+            statistics=Statistics(counters, monotonic),
             allow_remote_admin=self._settings.server.allow_remote_admin,
         )
         self._metrics = Metrics(

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-import numpy.typing as npt
 
 from headway.config.settings import Bounds
 from headway.gateway.errors import BadRequest
+from headway.wire.bfloat16 import to_float32
+from headway.wire.tensors import Tensor, to_numpy
 
 
 def check_length(name: str, length: int, most: int) -> None:
@@ -19,22 +18,24 @@ def check_length(name: str, length: int, most: int) -> None:
         )
 
 
-def check_values(name: str, datatype: str, array: npt.NDArray[Any], bounds: Bounds) -> None:
-    """array: as `json_tensors.read` gives it. Raises BadRequest, naming the first value outside."""
-    if datatype == "BF16":
-        array = (array.astype(np.uint32) << 16).view(np.float32)
+def check_values(tensor: Tensor, bounds: Bounds) -> None:
+    """Raises BadRequest, naming the first value outside. NaN, which binary data can have, is outside."""
+    array = to_numpy(tensor)
+    if tensor.datatype == "BF16":
+        array = to_float32(array)
     low, high = bounds.minimum, bounds.maximum
     if not array.size or ((low is None or array.min() >= low) and (high is None or array.max() <= high)):
         return
     flat = array.reshape(-1)
     outside = np.zeros(flat.size, bool)
     if low is not None:
-        outside |= flat < low
+        outside |= ~(flat >= low)
     if high is not None:
-        outside |= flat > high
+        outside |= ~(flat <= high)
     at = int(np.argmax(outside))
     raise BadRequest(
-        f"input {name!r}: {flat[at]} at position {at} is out of bounds, the model takes {allowed(bounds)}", param=name
+        f"input {tensor.name!r}: {flat[at]} at position {at} is out of bounds, the model takes {allowed(bounds)}",
+        param=tensor.name,
     )
 
 

@@ -40,6 +40,7 @@ class Version:
     def __init__(self, model: CatalogModel, entry: CatalogVersion) -> None:
         self.model = model.name
         self.number = entry.version
+        self.number_text = str(entry.version)
         self.path = entry.path
         self.settings = model.settings
         self.state = "loading"

@@ -16,7 +16,8 @@ from headway.gateway.errors import HeadwayError, InternalError, error_response
 from headway.gateway.exchange import Pending, Request, Response, Stream
 from headway.gateway.http import HttpServer
 from headway.gateway.router import path_of
-from headway.gateway.routes import Explain, Metrics, Routes
+from headway.gateway.routes import Explain, Metrics, Routes, Statistics
+from headway.gateway.tracing import trace_id
 from headway.wire.messages import Reply, StreamChunk, ToGateway, ToRuntime
 
 log = logging.getLogger("headway.gateway")
@@ -44,6 +45,7 @@ class Gateway:
         now: Callable[[], int] = time.monotonic_ns,
         metrics: Metrics | None = None,
         explain: Explain | None = None,
+        statistics: Statistics | None = None,
         allow_remote_admin: bool = False,
     ) -> None:
         self.catalog = Catalog(models)
@@ -59,6 +61,7 @@ class Gateway:
             limits.max_parts,
             metrics,
             explain,
+            statistics,
             allow_remote_admin,
             started,
         )
@@ -108,6 +111,8 @@ class Gateway:
 
     def handle(self, request: Request) -> Response | Pending | Stream:
         """Never raises: whatever a handler raises becomes a reply."""
+        if b"traceparent" in request.headers and b"x-request-id" not in request.headers:
+            request.id = trace_id(request.headers[b"traceparent"]) or request.id
         try:
             handler, parameters = self._router.find(request.method, request.target)
             return handler(request, parameters)

@@ -10,28 +10,37 @@ have no JSON form and are an error.
 from __future__ import annotations
 
 import re
+import struct
 from functools import lru_cache
 from itertools import chain
+from math import prod
 from types import GenericAlias
 from typing import Annotated, Any
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
+import orjson
 from msgspec import Meta
 
 from headway.gateway.errors import BadRequest, NotRepresentable
 from headway.gateway.floats import shortest
-from headway.wire.tensors import COPIED_BELOW, NUMPY_DTYPES, pack_bytes
+from headway.wire import bfloat16
+from headway.wire.tensors import NUMPY_DTYPES, pack_bytes
 
 Array = npt.NDArray[Any]
+
+AS_BINARY = '"parameters": {"binary_data": true} on the output'
+"""What to ask for where JSON will not do."""
+_OPEN = ord("[")
+_encode = msgspec.json.Encoder().encode
 
 _ELEMENTS: dict[str, Any] = {
     "BOOL": bool | Annotated[int, Meta(ge=0, le=1)],
     "UINT8": Annotated[int, Meta(ge=0, le=2**8 - 1)],
     "UINT16": Annotated[int, Meta(ge=0, le=2**16 - 1)],
     "UINT32": Annotated[int, Meta(ge=0, le=2**32 - 1)],
-    "UINT64": Annotated[int, Meta(ge=0)],  # its upper bound is numpy's to check: it does not fit msgspec's
+    "UINT64": Annotated[int, Meta(ge=0)],  # its upper bound is struct's to check: it does not fit msgspec's
     "INT8": Annotated[int, Meta(ge=-(2**7), le=2**7 - 1)],
     "INT16": Annotated[int, Meta(ge=-(2**15), le=2**15 - 1)],
     "INT32": Annotated[int, Meta(ge=-(2**31), le=2**31 - 1)],
@@ -42,8 +51,25 @@ _ELEMENTS: dict[str, Any] = {
     "FP64": float,
     "BYTES": str,
 }
-_NESTED = re.compile(rb"\s*\[\s*\[")
-_ARRAY = re.compile(rb"\s*\[")
+_CODES = {
+    "BOOL": "?",
+    "UINT8": "B",
+    "UINT16": "H",
+    "UINT32": "I",
+    "UINT64": "Q",
+    "INT8": "b",
+    "INT16": "h",
+    "INT32": "i",
+    "INT64": "q",
+    "FP16": "e",
+    "FP32": "f",
+    "FP64": "d",
+}
+"""As the struct module names them."""
+_SPACE = b" \t\r\n"
+_NESTED = re.compile(rb"\[\s*\[")
+_PACKED_UP_TO = 4096
+"""Values up to which packing them one by one is faster than making an array."""
 
 
 @lru_cache(maxsize=512)
@@ -54,29 +80,30 @@ def _decoder(datatype: str, depth: int) -> msgspec.json.Decoder[Any]:
     return msgspec.json.Decoder(kind)
 
 
-def read(name: str, datatype: str, shape: tuple[int, ...], raw: bytes | memoryview) -> Array | list[Any]:
-    """raw: the JSON text. An array of `datatype` with `shape`; for BYTES the flat list of texts, as bytes.
+@lru_cache(maxsize=512)
+def _packer(datatype: str, count: int) -> struct.Struct:
+    return struct.Struct(f"<{count}{_CODES[datatype]}")
+
+
+def read(name: str, datatype: str, shape: tuple[int, ...], raw: bytes | memoryview) -> bytes | memoryview:
+    """raw: the JSON text, without white space before it. The bytes of the tensor, as `wire.tensors` has them.
 
     Raises BadRequest, naming what was expected and what came.
     """
-    view = bytes(raw)
-    if not _ARRAY.match(view):
-        raise BadRequest(f"input {name!r}: data must be an array, got {_excerpt(view)}")
-    nested = _NESTED.match(view) is not None
-    depth = len(shape) if nested else 1
+    if raw[0] != _OPEN:
+        raise BadRequest(f"input {name!r}: data must be an array, got {_excerpt(raw)}")
+    nested = raw[1] == _OPEN or (raw[1] in _SPACE and _NESTED.match(raw) is not None)
     try:
-        values = _decoder(datatype, depth).decode(view)
+        values = _decoder(datatype, len(shape) if nested else 1).decode(raw)
     except (msgspec.DecodeError, RecursionError) as error:
         what = f"nested as the shape {list(shape)} says" if nested else "flat"
         raise BadRequest(f"input {name!r}: data for {datatype}, {what}: {error or 'nested too deeply'}") from None
     if nested:
         values = _flatten(name, values, shape)
-    expected = _product(shape)
+    expected = prod(shape)
     if len(values) != expected:
         raise BadRequest(f"input {name!r}: shape {list(shape)} needs {expected} values, data has {len(values)}")
-    if datatype == "BYTES":
-        return [text.encode() for text in values]
-    return _array(name, datatype, values).reshape(shape)
+    return _packed(name, datatype, values)
 
 
 def _flatten(name: str, values: list[Any], shape: tuple[int, ...]) -> list[Any]:
@@ -92,23 +119,47 @@ def _flatten(name: str, values: list[Any], shape: tuple[int, ...]) -> list[Any]:
     return values
 
 
-def _product(shape: tuple[int, ...]) -> int:
-    count = 1
-    for size in shape:
-        count *= size
-    return count
-
-
-def _array(name: str, datatype: str, values: list[Any]) -> Array:
-    dtype = "<f4" if datatype == "BF16" else NUMPY_DTYPES[datatype]
+def _packed(name: str, datatype: str, values: list[Any]) -> bytes | memoryview:
+    if datatype == "BYTES":
+        return pack_bytes(values)
+    if datatype == "BF16":
+        return _raw(_bf16(name, values))
+    if len(values) <= _PACKED_UP_TO:
+        try:
+            return _packer(datatype, len(values)).pack(*values)
+        except (struct.error, OverflowError):
+            raise _too_large(name, datatype, values) from None
     try:
         with np.errstate(over="raise"):
-            array = np.array(values, dtype)
+            return _raw(np.array(values, NUMPY_DTYPES[datatype]))
     except (OverflowError, FloatingPointError):
-        raise BadRequest(
-            f"input {name!r}: {_first_too_large(values, dtype)} is out of the range of {datatype}"
-        ) from None
-    return _to_bf16(array) if datatype == "BF16" else array
+        raise _too_large(name, datatype, values) from None
+
+
+def _bf16(name: str, values: list[Any]) -> npt.NDArray[np.uint16]:
+    try:
+        with np.errstate(over="raise"):
+            bits = bfloat16.from_float32(np.array(values, "<f4"))
+    except FloatingPointError:
+        raise _too_large(name, "BF16", values) from None
+    infinite = (bits & 0x7FFF) == 0x7F80
+    if infinite.any():
+        at = int(np.argmax(infinite))
+        raise _out_of_range(name, "BF16", f"{values[at]!r} at position {at}")
+    return bits
+
+
+def _raw(array: Array) -> memoryview:
+    return array.view(np.uint8).data
+
+
+def _too_large(name: str, datatype: str, values: list[Any]) -> BadRequest:
+    dtype = "<f4" if datatype == "BF16" else NUMPY_DTYPES[datatype]
+    return _out_of_range(name, datatype, _first_too_large(values, dtype))
+
+
+def _out_of_range(name: str, datatype: str, what: str) -> BadRequest:
+    return BadRequest(f"input {name!r}: {what} is out of the range of {datatype}")
 
 
 def _first_too_large(values: list[Any], dtype: str) -> str:
@@ -121,24 +172,25 @@ def _first_too_large(values: list[Any], dtype: str) -> str:
     return "a number"
 
 
-def _to_bf16(array: npt.NDArray[np.float32]) -> npt.NDArray[np.uint16]:
-    """Round to nearest, ties to even. What rounds up past the largest number becomes infinite, as in hardware."""
-    bits = array.view(np.uint32)
-    return ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype(np.uint16)
-
-
-def buffer_of(data: Array | list[Any]) -> bytes | memoryview:
-    """The raw bytes of what `read` returned."""
-    if isinstance(data, list):
-        return pack_bytes(data)
-    if data.nbytes <= COPIED_BELOW:
-        return data.tobytes()
-    return data.reshape(-1).view(np.uint8).data
-
-
-def _excerpt(raw: bytes) -> str:
-    text = raw[:40].decode("utf-8", "replace")
+def _excerpt(raw: bytes | memoryview) -> str:
+    text = bytes(raw[:40]).decode("utf-8", "replace")
     return text + ("..." if len(raw) > 40 else "")
+
+
+def text(name: str, datatype: str, array: Array) -> bytes:
+    """As `write`, but the JSON text: for FP32, FP64 and the integers by a writer that knows arrays. Raises
+    NotRepresentable."""
+    if datatype in ("BYTES", "FP16"):
+        return _encode(write(name, datatype, array))
+    flat = array.reshape(-1)
+    if datatype == "BF16":
+        flat = bfloat16.to_float32(flat)
+    elif not flat.flags.aligned:  # bytes from the channel may begin anywhere; the writer reads whole words
+        flat = flat.copy()
+    written = orjson.dumps(flat, option=orjson.OPT_SERIALIZE_NUMPY)
+    if b"null" in written:  # what it writes for NaN and infinity
+        raise _not_finite(name, flat)
+    return written
 
 
 def write(name: str, datatype: str, array: Array) -> list[Any]:
@@ -147,21 +199,27 @@ def write(name: str, datatype: str, array: Array) -> list[Any]:
     if datatype == "BYTES":
         return [_text(name, element) for element in flat.tolist()]
     if datatype == "BF16":
-        flat = (flat.astype(np.uint32) << 16).view(np.float32)
+        flat = bfloat16.to_float32(flat)
     if flat.dtype.kind != "f":
         values: list[Any] = flat.tolist()
         return values
     if not np.isfinite(flat).all():
-        at = int(np.flatnonzero(~np.isfinite(flat))[0])
-        raise NotRepresentable(
-            f"output {name!r} has {flat[at]} at position {at}, for which JSON has no number; "
-            "ask for other outputs, or have the model avoid it"
-        )
+        raise _not_finite(name, flat)
     return flat.tolist() if flat.dtype.itemsize == 8 else shortest(flat)
+
+
+def _not_finite(name: str, flat: Array) -> NotRepresentable:
+    at = int(np.flatnonzero(~np.isfinite(flat))[0])
+    return NotRepresentable(
+        f"output {name!r} has {flat[at]} at position {at}, for which JSON has no number; "
+        f"ask for it as binary data: {AS_BINARY}"
+    )
 
 
 def _text(name: str, element: bytes) -> str:
     try:
         return element.decode()
     except UnicodeDecodeError as error:
-        raise NotRepresentable(f"output {name!r} has bytes that are not UTF-8 text: {error}") from None
+        raise NotRepresentable(
+            f"output {name!r} has bytes that are not UTF-8 text ({error}); ask for it as binary data: {AS_BINARY}"
+        ) from None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -9,59 +10,47 @@ import numpy.typing as npt
 
 from headway.core.ids import Part
 from headway.gateway.errors import ModelBroke
-from headway.gateway.json_tensors import buffer_of
 from headway.wire.messages import PartPayload
-from headway.wire.tensors import Tensor, pack_bytes, to_numpy
+from headway.wire.tensors import Tensor, byte_elements, check_size, to_numpy
 
 
-class InputData:
-    """One input of a request, checked. data: an array of `shape`, or for BYTES the flat list of elements."""
-
-    __slots__ = ("data", "datatype", "name", "shape")
-
-    def __init__(self, name: str, datatype: str, shape: tuple[int, ...], data: npt.NDArray[Any] | list[Any]) -> None:
-        self.name = name
-        self.datatype = datatype
-        self.shape = shape
-        self.data = data
-
-
-def rows_within(cap: int, inputs: list[InputData], rows: int) -> int:
+def rows_within(cap: int, inputs: list[Tensor], rows: int) -> int:
     """So many of the rows have, by their number, a share of at most `cap` of all bytes. At least one."""
-    return max(1, cap * rows // max(1, sum([_size(i.data) for i in inputs])))
+    return max(1, cap * rows // max(1, sum([len(tensor.data) for tensor in inputs])))
 
 
-def _size(data: npt.NDArray[Any] | list[Any]) -> int:
-    return data.nbytes if not isinstance(data, list) else len(pack_bytes(data))
-
-
-def cut(inputs: list[InputData], rows: int, length: int, most: int) -> tuple[list[Part], list[PartPayload], int]:
+def cut(inputs: list[Tensor], rows: int, length: int, most: int) -> tuple[list[Part], list[PartPayload], int]:
     """Runs of at most `most` rows: their sizes, their tensors (slices, not copies), all bytes together."""
+    size = sum([len(tensor.data) for tensor in inputs])
     if rows <= most:
-        tensors = [Tensor(i.name, i.datatype, i.shape, buffer_of(i.data)) for i in inputs]
-        return [Part(rows, length)], [PartPayload(tensors)], sum([len(tensor.data) for tensor in tensors])
-    buffers = [b"" if isinstance(i.data, list) else buffer_of(i.data) for i in inputs]
-    parts: list[Part] = []
-    payload: list[PartPayload] = []
-    total = 0
-    for first in range(0, rows, most):
-        count = min(most, rows - first)
-        tensors = [
-            Tensor(i.name, i.datatype, (count, *i.shape[1:]), _rows(i, buffer, rows, first, count))
-            for i, buffer in zip(inputs, buffers, strict=True)
-        ]
-        parts.append(Part(count, length))
-        payload.append(PartPayload(tensors))
-        total += sum(len(tensor.data) for tensor in tensors)
-    return parts, payload, total
+        return [Part(rows, length)], [PartPayload(inputs)], size
+    slices = [_rows(tensor, rows, most) for tensor in inputs]
+    firsts = range(0, rows, most)
+    parts = [Part(min(most, rows - first), length) for first in firsts]
+    payload = [
+        PartPayload(
+            [
+                Tensor(tensor.name, tensor.datatype, (part.rows, *tensor.shape[1:]), pieces[number])
+                for tensor, pieces in zip(inputs, slices, strict=True)
+            ]
+        )
+        for number, part in enumerate(parts)
+    ]
+    return parts, payload, size
 
 
-def _rows(source: InputData, buffer: bytes | memoryview, rows: int, first: int, count: int) -> bytes | memoryview:
-    if isinstance(source.data, list):
-        width = len(source.data) // rows
-        return pack_bytes(source.data[first * width : (first + count) * width])
-    width = len(buffer) // rows
-    return memoryview(buffer)[first * width : (first + count) * width]
+def _rows(tensor: Tensor, rows: int, most: int) -> list[memoryview]:
+    """The bytes of each run of at most `most` rows."""
+    view = memoryview(tensor.data)
+    ends = [*range(most, rows, most), rows]
+    if tensor.datatype == "BYTES":
+        elements = byte_elements(tensor.name, view)
+        width = (len(elements) - 1) // rows
+        cuts = [0, *(elements[end * width] for end in ends)]
+    else:
+        width = len(view) // rows
+        cuts = [0, *(end * width for end in ends)]
+    return [view[begin:end] for begin, end in pairwise(cuts)]
 
 
 def join(outputs: list[list[Tensor]], name: str, rows: int) -> tuple[str, npt.NDArray[Any]]:
@@ -69,21 +58,53 @@ def join(outputs: list[list[Tensor]], name: str, rows: int) -> tuple[str, npt.ND
 
     Raises ModelBroke when a part lacks it, or when the parts do not fit together.
     """
-    if not outputs:
-        raise ModelBroke(f"output {name!r} is missing: there is no result at all")
-    found = [_named(tensors, name) for tensors in outputs]
-    datatype = found[0].datatype
-    if any(tensor.datatype != datatype for tensor in found):
-        raise ModelBroke(f"output {name!r} is {datatype} in one part and another datatype in the next")
+    found = _of_all_parts(outputs, name)
     try:
         arrays = [to_numpy(tensor) for tensor in found]
         array = arrays[0] if len(arrays) == 1 else np.concatenate(arrays)
     except ValueError as error:
-        shapes = ", ".join(str(list(tensor.shape)) for tensor in found[:8])
-        raise ModelBroke(f"output {name!r}: the parts do not fit together (shapes {shapes}): {error}") from None
-    if array.ndim == 0 or array.shape[0] != rows:
-        raise ModelBroke(f"output {name!r} has shape {list(array.shape)}, the request has {rows} rows")
-    return datatype, array
+        raise _do_not_fit(name, found, str(error)) from None
+    _check_rows(name, array.shape, rows)
+    return found[0].datatype, array
+
+
+def join_raw(
+    outputs: list[list[Tensor]], name: str, rows: int
+) -> tuple[str, tuple[int, ...], list[bytes | bytearray | memoryview]]:
+    """As `join`, but shape and bytes (a buffer per part) in place of an array: nothing is copied."""
+    found = _of_all_parts(outputs, name)
+    shape = found[0].shape
+    if len(found) > 1:
+        if any(tensor.shape[1:] != shape[1:] for tensor in found):
+            raise _do_not_fit(name, found, "they differ beyond the rows")
+        shape = (sum(tensor.shape[0] if tensor.shape else 0 for tensor in found), *shape[1:])
+    for tensor in found:
+        try:
+            check_size(tensor)
+        except ValueError as error:
+            raise _do_not_fit(name, found, str(error)) from None
+    _check_rows(name, shape, rows)
+    return found[0].datatype, shape, [tensor.data for tensor in found]
+
+
+def _of_all_parts(outputs: list[list[Tensor]], name: str) -> list[Tensor]:
+    if not outputs:
+        raise ModelBroke(f"output {name!r} is missing: there is no result at all")
+    found = [_named(tensors, name) for tensors in outputs]
+    datatype = found[0].datatype
+    if len(found) > 1 and any(tensor.datatype != datatype for tensor in found):
+        raise ModelBroke(f"output {name!r} is {datatype} in one part and another datatype in the next")
+    return found
+
+
+def _do_not_fit(name: str, found: list[Tensor], why: str) -> ModelBroke:
+    shapes = ", ".join(str(list(tensor.shape)) for tensor in found[:8])
+    return ModelBroke(f"output {name!r}: the parts do not fit together (shapes {shapes}): {why}")
+
+
+def _check_rows(name: str, shape: tuple[int, ...], rows: int) -> None:
+    if not shape or shape[0] != rows:
+        raise ModelBroke(f"output {name!r} has shape {list(shape)}, the request has {rows} rows")
 
 
 def _named(tensors: list[Tensor], name: str) -> Tensor:

@@ -71,19 +71,24 @@ class Router:
         return handler, parameters
 
     def _match(self, target: bytes) -> tuple[dict[bytes, RouteHandler], Parameters]:
-        segments = segments_of(target)
-        node, parameters = self._root, {}
-        for segment in segments:
-            child = node.children.get(segment)
-            if child is None:
-                child = node.any
-                if child is None or not segment:
-                    raise _not_found(target)
-                parameters[child.name] = segment
-            node = child
-        if not node.methods:
+        found = _walk(self._root, segments_of(target), 0)
+        if found is None:
             raise _not_found(target)
-        return node.methods, parameters
+        return found
+
+
+def _walk(node: _Node, segments: list[str], at: int) -> tuple[dict[bytes, RouteHandler], Parameters] | None:
+    """A fixed segment goes before a name, as far as it leads anywhere: a model may be called "stats"."""
+    if at == len(segments):
+        return (node.methods, {}) if node.methods else None
+    segment = segments[at]
+    fixed = node.children.get(segment)
+    found = None if fixed is None else _walk(fixed, segments, at + 1)
+    if found is None and node.any is not None and segment:
+        found = _walk(node.any, segments, at + 1)
+        if found is not None:
+            found[1][node.any.name] = segment
+    return found
 
 
 def path_of(target: bytes) -> bytes:

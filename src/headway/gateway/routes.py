@@ -6,7 +6,7 @@ a known version that is not ready is a 503 with Retry-After wherever the model w
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, TypeAlias
 
 import msgspec
@@ -14,23 +14,29 @@ import msgspec
 from headway import __version__
 from headway.gateway import stream
 from headway.gateway.admin import admin
+from headway.gateway.binary_tensors import HEADER as JSON_LENGTH
 from headway.gateway.calls import Calls, WholeCall
 from headway.gateway.catalog import Catalog, Version
 from headway.gateway.embeddings import EmbeddingsApi
-from headway.gateway.errors import BadRequest, NotFound
+from headway.gateway.errors import NotFound, NotImplementedHere
 from headway.gateway.exchange import Pending, Request, Response
-from headway.gateway.oip import check, decode_body, metadata, render
+from headway.gateway.model_pages import configuration, index, metadata, wants_ready_only
+from headway.gateway.oip import check, read_body
 from headway.gateway.options import Options, read_options
+from headway.gateway.rendering import render
 from headway.gateway.router import Parameters, Router
 
-EXTENSIONS = ("parameters", "schedule_policy")
-"""Those that work. schedule_policy: the request parameters `priority` and `timeout`."""
+EXTENSIONS = ("binary_tensor_data", "model_configuration", "parameters", "schedule_policy")
+"""Those that always work. schedule_policy: the request parameters `priority` and `timeout`."""
 
 Metrics: TypeAlias = Callable[[], tuple[bytes, bytes]]
 """Content type and body of /metrics."""
 
 Explain: TypeAlias = Callable[[str, int], dict[str, Any] | None]
 """What is in force for a model's version, as JSON values; None while the scheduler does not know it yet."""
+
+Statistics: TypeAlias = Callable[[str, int], dict[str, Any]]
+"""What a model's version has done since the server started, as the statistics extension has it."""
 
 _encode = msgspec.json.Encoder().encode
 
@@ -45,10 +51,14 @@ class Routes:
         max_parts: int,
         metrics: Metrics | None,
         explain: Explain | None,
+        statistics: Statistics | None,
         allow_remote_admin: bool,
         started: int,
     ) -> None:
-        """started: Unix seconds, said to be when the models were made. metrics, explain: None = no such page."""
+        """started: Unix seconds, said to be when the models were made.
+
+        metrics, explain, statistics: None = no such page.
+        """
         self._catalog = catalog
         self._calls = calls
         self._embeddings = embeddings
@@ -56,6 +66,7 @@ class Routes:
         self._max_parts = max_parts
         self._metrics = metrics
         self._explain = explain
+        self._statistics = statistics
         self._allow_remote_admin = allow_remote_admin
         self._started = started
 
@@ -68,10 +79,16 @@ class Routes:
         for path in ("/v2/models/{model}", "/v2/models/{model}/versions/{version}"):
             add("GET", path, self.model_metadata)
             add("GET", f"{path}/ready", self.model_ready)
+            add("GET", f"{path}/config", self.model_configuration)
+            add("GET", f"{path}/stats", self.model_statistics)
             add("GET", f"{path}/explain", admin(self.explain, self._allow_remote_admin))
             add("POST", f"{path}/infer", self.infer)
             add("POST", f"{path}/generate", self.generate)
             add("POST", f"{path}/generate_stream", self.generate_stream)
+        add("GET", "/v2/models/stats", self.statistics)
+        add("POST", "/v2/repository/index", self.repository_index)
+        add("POST", "/v2/repository/models/{model}/load", admin(self.load_or_unload, self._allow_remote_admin))
+        add("POST", "/v2/repository/models/{model}/unload", admin(self.load_or_unload, self._allow_remote_admin))
         add("GET", "/v1/models", self.models)
         add("GET", "/v1/models/{model}", self.model)
         add("POST", "/v1/embeddings", self.embeddings)
@@ -83,7 +100,8 @@ class Routes:
     # -- Open Inference Protocol ------------------------------------------------------------------
 
     def server_metadata(self, request: Request, at: Parameters) -> Response:
-        return _json({"name": "headway", "version": __version__, "extensions": EXTENSIONS})
+        extensions = [*EXTENSIONS, "statistics"] if self._statistics is not None else EXTENSIONS
+        return _json({"name": "headway", "version": __version__, "extensions": extensions})
 
     def live(self, request: Request, at: Parameters) -> Response:
         return _json({"live": True})
@@ -104,16 +122,37 @@ class Routes:
             return _json(body)
         return _json(body | {"state": version.state, "reason": version.reason}, 503)
 
+    def model_configuration(self, request: Request, at: Parameters) -> Response:
+        version = self._version(at)
+        return _json(configuration(version, version.declared()))
+
+    def model_statistics(self, request: Request, at: Parameters) -> Response:
+        """Of one version, or of all that the model has."""
+        chosen = self._version(at)
+        versions = [chosen] if "version" in at else self._catalog.model(chosen.model).versions.values()
+        return self._stats(versions)
+
+    def statistics(self, request: Request, at: Parameters) -> Response:
+        return self._stats(self._catalog.all_versions())
+
+    def _stats(self, versions: Iterable[Version]) -> Response:
+        if self._statistics is None:
+            raise NotFound("statistics are switched off")
+        return _json({"model_stats": [self._statistics(v.model, v.number) for v in versions]})
+
+    def repository_index(self, request: Request, at: Parameters) -> Response:
+        return _json(index(self._catalog, wants_ready_only(request.body)))
+
+    def load_or_unload(self, request: Request, at: Parameters) -> Response:
+        self._catalog.model(at["model"])
+        raise NotImplementedHere("models are loaded when the server starts; loading and unloading is not supported")
+
     def infer(self, request: Request, at: Parameters) -> Pending:
-        if b"inference-header-content-length" in request.headers:
-            raise BadRequest(
-                "binary tensor data (Inference-Header-Content-Length) is not supported: send tensors as JSON"
-            )
         version = self._version(at)
         version.require_ready()
-        body = decode_body(request.body)
+        body, tail = read_body(request.body, request.headers.get(JSON_LENGTH), version)
         options = self._options(request, body.parameters or {})
-        checked = check(body, version, self._max_parts)
+        checked = check(body, version, self._max_parts, tail)
         call = WholeCall(self._calls, request, lambda outputs: render(checked, version, outputs))
         payload, checked.payload = checked.payload, []  # from here on the runtime's alone
         return self._calls.submit(call, checked.key, checked.parts, payload, checked.size, options, checked.parameters)
@@ -179,5 +218,5 @@ class Routes:
         return {"id": name, "object": "model", "created": self._started, "owned_by": "headway"}
 
 
-def _json(body: dict[str, Any], status: int = 200) -> Response:
+def _json(body: dict[str, Any] | list[Any], status: int = 200) -> Response:
     return Response(status, _encode(body))

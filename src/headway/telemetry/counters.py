@@ -40,14 +40,30 @@ class RequestCounts:
         self.tokens = 0
 
 
+class SizeCounts:
+    """Batches of one number of rows that succeeded; nanoseconds as their workers report them."""
+
+    __slots__ = ("batches", "execute", "finish", "hand_over")
+
+    def __init__(self) -> None:
+        self.batches = self.hand_over = self.execute = self.finish = 0
+
+
 class VersionCounts:
-    """What is counted per version. busy: nanoseconds of its workers.  lost: by kind of cause."""
+    """What is counted per version. busy: nanoseconds of its workers.  lost: by kind of cause.
+
+    sizes: by rows of the batch.  ran: instant of the last call of the core before a batch that succeeded was
+    counted, 0 = none was.  failed_time: nanoseconds from the last byte of a request to an outcome that is no success.
+    """
 
     def __init__(self, tenants: Iterable[str]) -> None:
         self.tenants = {tenant: RequestCounts() for tenant in tenants}
         self.batches: dict[str, int] = {}
         self.batches_failed = 0
         self.batch_rows = Histogram(ROW_BOUNDS)
+        self.sizes: dict[int, SizeCounts] = {}
+        self.ran: Instant = 0
+        self.failed_time = 0
         self.padded_tokens = 0
         self.real_tokens = 0
         self.busy = 0
@@ -70,6 +86,7 @@ class Counters:
         self.versions: dict[tuple[str, int], VersionCounts] = {}
         self.open: dict[RequestId, RequestCounts] = {}
         self.workers: dict[WorkerId, tuple[VersionId, str]] = {}
+        self._now: Instant = 0
         self._unknown = self._known(UNKNOWN_VERSION)
         self._watched: dict[type, Callable[[Any], object]] = {
             VersionConfigured: lambda event: self._known(event.version),
@@ -88,6 +105,7 @@ class Counters:
     # -- Observer --------------------------------------------------------------------------------
 
     def handled(self, now: Instant, events: Sequence[Event], effects: Sequence[Effect]) -> None:
+        self._now = now
         watched = self._watched
         for event in events:
             if count := watched.get(type(event)):
@@ -98,6 +116,10 @@ class Counters:
 
     def replied(self, reply: ReplyInfo) -> None:
         """The outcome was counted when the core gave it; the phases are when all of them are known."""
+        if reply.outcome is not Outcome.COMPLETED:
+            times = reply.timings
+            spent = times.parse + times.queue + times.hand_over + times.execute + times.back
+            self._version((reply.model, reply.version)).failed_time += spent
 
     def written(self, reply: ReplyInfo) -> None:
         """All phases of a request at once, so that they add up over the same requests."""
@@ -115,6 +137,14 @@ class Counters:
             counts.batches_failed += 1
             return
         counts.batch_rows.add(batch.rows)
+        size = counts.sizes.get(batch.rows)
+        if size is None:
+            size = counts.sizes[batch.rows] = SizeCounts()
+        size.batches += 1
+        size.hand_over += batch.hand_over
+        size.execute += batch.execute
+        size.finish += batch.finish
+        counts.ran = self._now
         counts.padded_tokens += batch.padded_tokens
         counts.real_tokens += batch.real_tokens
 

@@ -7,7 +7,7 @@ order, each a uint32 little-endian length followed by that many bytes (the proto
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from itertools import pairwise
 from math import prod
 from typing import Any
 
@@ -34,6 +34,9 @@ NUMPY_DTYPES: dict[str, str] = {
 DATATYPES: tuple[str, ...] = (*NUMPY_DTYPES, "BF16", "BYTES")
 
 _VIEWED_AS: dict[str, np.dtype[Any]] = {name: np.dtype(code) for name, code in {**NUMPY_DTYPES, "BF16": "<u2"}.items()}
+
+ITEM_SIZES: dict[str, int] = {name: dtype.itemsize for name, dtype in _VIEWED_AS.items()}
+"""Bytes of one element; BYTES, whose elements differ, is not in it."""
 
 _BY_KIND: dict[tuple[str, int], str] = {
     (np.dtype(code).kind, np.dtype(code).itemsize): name for name, code in NUMPY_DTYPES.items()
@@ -85,26 +88,41 @@ def to_numpy(tensor: Tensor) -> npt.NDArray[Any]:
     """
     if tensor.datatype == "BYTES":
         return _unpack_bytes(tensor)
-    dtype = _VIEWED_AS.get(tensor.datatype)
-    if dtype is None:
+    check_size(tensor)
+    return np.ndarray(tensor.shape, _VIEWED_AS[tensor.datatype], tensor.data)
+
+
+def check_size(tensor: Tensor) -> None:
+    """Raises ValueError for an unknown datatype, and when bytes and shape do not agree."""
+    if tensor.datatype == "BYTES":
+        _check_count(tensor, len(byte_elements(tensor.name, tensor.data)) - 1)
+        return
+    width = ITEM_SIZES.get(tensor.datatype)
+    if width is None:
         raise ValueError(f"tensor {tensor.name!r}: unknown datatype {tensor.datatype!r}")
-    expected = prod(tensor.shape) * dtype.itemsize
+    expected = prod(tensor.shape) * width
     size = memoryview(tensor.data).nbytes
     if size != expected or min(tensor.shape, default=0) < 0:
         raise ValueError(
             f"tensor {tensor.name!r}: {tensor.datatype} of shape {list(tensor.shape)} is {expected} bytes, got {size}"
         )
-    return np.ndarray(tensor.shape, dtype, tensor.data)
 
 
-def from_numpy(name: str, array: npt.NDArray[Any]) -> Tensor:
-    """Raises ValueError for a dtype that has no datatype, TypeError for elements that are not text or bytes."""
+def from_numpy(name: str, array: npt.NDArray[Any], bf16: bool = False) -> Tensor:
+    """bf16: the array is uint16 and holds BF16, which numpy cannot tell.
+
+    Raises ValueError for a dtype that has no datatype, TypeError for elements that are not text or bytes.
+    """
     datatype = datatype_of(array.dtype)
     if datatype == "BYTES":
         return Tensor(name, datatype, array.shape, pack_bytes(array.ravel().tolist()))
+    if bf16:
+        if datatype != "UINT16":
+            raise ValueError(f"tensor {name!r}: BF16 is kept as uint16, got {array.dtype}")
+        datatype = "BF16"
     if array.nbytes <= COPIED_BELOW and array.dtype.byteorder != ">":
         return Tensor(name, datatype, array.shape, array.tobytes())
-    contiguous = np.ascontiguousarray(array, dtype=NUMPY_DTYPES[datatype])
+    contiguous = np.ascontiguousarray(array, dtype=_VIEWED_AS[datatype])
     return Tensor(name, datatype, array.shape, contiguous.reshape(-1).view(np.uint8).data)
 
 
@@ -123,27 +141,41 @@ def pack_bytes(elements: list[Any]) -> bytes:
     return bytes(out)
 
 
+def byte_elements(name: str, data: bytes | bytearray | memoryview) -> list[int]:
+    """Where each element of a BYTES tensor begins (its length first), and where the last one ends.
+
+    name: for messages. Raises ValueError where lengths and bytes do not agree.
+    """
+    view = memoryview(data).cast("B")
+    ends = [0]
+    at, end = 0, len(view)
+    unpack = _LENGTH.unpack_from
+    while at < end:
+        if at + _LENGTH.size > end:
+            raise ValueError(f"tensor {name!r}: ends inside the length of BYTES element {len(ends) - 1}")
+        (size,) = unpack(view, at)
+        at += _LENGTH.size + size
+        if at > end:
+            raise ValueError(
+                f"tensor {name!r}: BYTES element {len(ends) - 1} of {size} bytes, but {size - (at - end)} are left"
+            )
+        ends.append(at)
+    return ends
+
+
 def _unpack_bytes(tensor: Tensor) -> npt.NDArray[Any]:
-    elements = list(_elements(tensor))
-    if len(elements) != prod(tensor.shape) or min(tensor.shape, default=0) < 0:
-        raise ValueError(
-            f"tensor {tensor.name!r}: BYTES of shape {list(tensor.shape)} has {prod(tensor.shape)} elements, "
-            f"got {len(elements)}"
-        )
-    array = np.empty(len(elements), dtype=object)
-    array[:] = elements
+    ends = byte_elements(tensor.name, tensor.data)
+    count = len(ends) - 1
+    _check_count(tensor, count)
+    view = memoryview(tensor.data).cast("B")
+    array = np.empty(count, dtype=object)
+    array[:] = [bytes(view[at + _LENGTH.size : end]) for at, end in pairwise(ends)]
     return array.reshape(tensor.shape)
 
 
-def _elements(tensor: Tensor) -> Iterator[bytes]:
-    view = memoryview(tensor.data).cast("B")
-    at, end = 0, len(view)
-    while at < end:
-        if at + _LENGTH.size > end:
-            raise ValueError(f"tensor {tensor.name!r}: ends inside the length of a BYTES element")
-        (size,) = _LENGTH.unpack_from(view, at)
-        at += _LENGTH.size
-        if at + size > end:
-            raise ValueError(f"tensor {tensor.name!r}: BYTES element of {size} bytes, but {end - at} are left")
-        yield bytes(view[at : at + size])
-        at += size
+def _check_count(tensor: Tensor, count: int) -> None:
+    if count != prod(tensor.shape) or min(tensor.shape, default=0) < 0:
+        raise ValueError(
+            f"tensor {tensor.name!r}: BYTES of shape {list(tensor.shape)} has {prod(tensor.shape)} elements, "
+            f"got {count}"
+        )

@@ -19,12 +19,20 @@ log = logging.getLogger("headway.worker")
 
 
 class BatchLoop:
-    def __init__(self, channel: Channel, worker: int, name: str, executor: BatchExecutor) -> None:
-        """name: model/version."""
+    def __init__(
+        self,
+        channel: Channel,
+        worker: int,
+        name: str,
+        executor: BatchExecutor,
+        bf16: frozenset[str] = frozenset(),
+    ) -> None:
+        """name: model/version.  bf16: names of the outputs that are BF16, which the executor gives as uint16."""
         self._channel = channel
         self._worker = worker
         self._name = name
         self._executor = executor
+        self._bf16 = bf16
         self._durations = Durations()
         self._progress = ProgressReport(channel, worker)
         self._received: deque[Received] = deque()
@@ -80,7 +88,7 @@ class BatchLoop:
             unpacked = perf_counter_ns()
             outputs = self._outputs(parts)
             ran = perf_counter_ns()
-            results, buffers = pack(outputs)
+            results, buffers = pack(outputs, self._bf16)
             durations.hand_over += unpacked - begun
             durations.finish += perf_counter_ns() - ran
             executed = Executed(

@@ -79,7 +79,8 @@ def _serve(channel: Channel, worker: int) -> int:
     if meta.streaming:
         loop = StreamLoop(channel, worker, name, cast(StreamExecutor, executor), capacity.sequences)
     else:
-        loop = BatchLoop(channel, worker, name, cast(BatchExecutor, executor))
+        bf16 = frozenset(output.name for output in meta.outputs if output.datatype == "BF16")
+        loop = BatchLoop(channel, worker, name, cast(BatchExecutor, executor), bf16)
     loop.run()
     try:
         executor.unload()

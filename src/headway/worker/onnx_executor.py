@@ -17,7 +17,7 @@ import onnxruntime
 
 from headway.core.ids import Measurement
 from headway.wire.messages import ModelMeta
-from headway.worker import devices, onnx_graph, warm_up
+from headway.worker import devices, onnx_bfloat16, onnx_graph, warm_up
 from headway.worker.declaration import with_padding
 from headway.worker.errors import ResultError
 from headway.worker.executor import Array, Durations, LoadContext, PartArrays, PartError, PartOutput
@@ -34,6 +34,8 @@ class OnnxExecutor:
         outputs = onnx_graph.declared_outputs(self._name, self._session)
         self._inputs, self._outputs = with_padding(self._name, context.settings, inputs, outputs)
         self._output_names = [output.name for output in self._outputs]
+        self._bf16 = frozenset(tensor.name for tensor in self._inputs if tensor.datatype == "BF16")
+        self._plain = not any(tensor.datatype == "BF16" for tensor in (*self._inputs, *self._outputs))
         self._decodes = any(tensor.datatype == "BYTES" for tensor in self._inputs)
         check_growth(self._name, self._inputs, self._outputs, self._shapes)
         return ModelMeta(
@@ -69,7 +71,7 @@ class OnnxExecutor:
         if parts:
             feeds = self._stack(parts, self._fixed_rows or rows)
             stacked = perf_counter_ns()
-            outputs = self._session.run(self._output_names, feeds)
+            outputs = self._run(feeds)
             executed = perf_counter_ns()
             self._check_rows(outputs, self._fixed_rows or rows)
         results = self._slice(outputs, parts)
@@ -83,6 +85,12 @@ class OnnxExecutor:
 
     def unload(self) -> None:
         del self._session
+
+    def _run(self, feeds: dict[str, Array]) -> list[Array]:
+        if not self._plain:
+            return onnx_bfloat16.run(self._session, self._output_names, feeds, self._bf16)
+        outputs: list[Array] = self._session.run(self._output_names, feeds)
+        return outputs
 
     def _stack(self, parts: Sequence[PartArrays], rows: int) -> dict[str, Array]:
         present = parts[0].inputs  # the same in all of a batch: which inputs there are is part of the batch key
@@ -131,7 +139,7 @@ class OnnxExecutor:
         for fill in (1, 0):
             try:
                 feeds = self._stack(warm_up.made_up(self._inputs, 1, length, fill), self._fixed_rows or 1)
-                return [output.shape for output in self._session.run(self._output_names, feeds)]
+                return [output.shape for output in self._run(feeds)]
             except Exception:
                 warm_up.log.debug("no answer to inputs of length %d", length, exc_info=True)
         return ()

@@ -33,8 +33,11 @@ def unpack(parts: Sequence[PartInput], data: memoryview) -> list[PartArrays | Pa
     return unpacked
 
 
-def pack(outputs: Sequence[PartOutput]) -> tuple[list[PartResult], list[Buffer]]:
-    """Results and the buffers that follow them. Arrays are not copied where their memory is contiguous."""
+def pack(outputs: Sequence[PartOutput], bf16: frozenset[str] = frozenset()) -> tuple[list[PartResult], list[Buffer]]:
+    """Results and the buffers that follow them. Arrays are not copied where their memory is contiguous.
+
+    bf16: names of the outputs whose uint16 is BF16.
+    """
     results: list[PartResult] = []
     buffers: list[Buffer] = []
     for output in outputs:
@@ -43,7 +46,7 @@ def pack(outputs: Sequence[PartOutput]) -> tuple[list[PartResult], list[Buffer]]
             continue
         headers: list[TensorHeader] = []
         for name, array in output.items():
-            tensor = from_numpy(name, array)
+            tensor = from_numpy(name, array, name in bf16)
             headers.append(tensor.header)
             buffers.append(tensor.data)
         results.append(PartResult(headers))

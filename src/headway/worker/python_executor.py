@@ -15,12 +15,14 @@
 
         def unload(self): ...                    # optional
 
-A request is a dict of name -> numpy array (read-only; BYTES: an object array of `bytes`), with the attributes
+A request is a dict of name -> numpy array (read-only; BYTES: an object array of `bytes`; BF16: uint16, which
+`headway.wire.bfloat16.to_float32` makes numbers of), with the attributes
 `rows`, `length` (size along the padded axis) and `parameters` (the request's own, JSON values). A request with
 several rows of different lengths comes as several of these. Nothing is padded: the model sees each as it was sent.
 Inputs of different sizes come together only along an axis that model.toml declares as padded; pad there yourself.
 
-A result is a dict of name -> array or list, one row per row of the request; or an exception, *returned*, which
+A result is a dict of name -> array or list, one row per row of the request (BF16: uint16 as it is, other numbers are
+rounded); or an exception, *returned*, which
 fails that request alone: an `InputError` is the sender's fault, anything else the model's. An exception that is
 *raised* fails the whole batch. With `warm_up = True` the model is run on ones before it is ready.
 

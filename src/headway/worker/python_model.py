@@ -42,10 +42,10 @@ def _declared(where: str, name: object, entry: object, optional: bool) -> Declar
     if not isinstance(name, str) or not isinstance(entry, Sequence) or isinstance(entry, str) or len(entry) != 2:
         raise LoadError(f'{where} must be a name with a datatype and a shape, like "x": ("FP32", [-1, 4])')
     datatype, shape = entry
-    if datatype not in DATATYPES or datatype == "BF16":
-        known = [known for known in DATATYPES if known != "BF16"]
+    if datatype not in DATATYPES:
         raise LoadError(
-            f"{where}: unknown datatype {datatype!r}, known are {', '.join(known)}{did_you_mean(str(datatype), known)}"
+            f"{where}: unknown datatype {datatype!r}, known are {', '.join(DATATYPES)}"
+            f"{did_you_mean(str(datatype), DATATYPES)}"
         )
     if not isinstance(shape, Sequence) or not all(isinstance(size, int) and size >= -1 for size in shape):
         raise LoadError(f"{where}: the shape must be a list of sizes, -1 = any, got {shape!r}")

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from headway.wire.bfloat16 import from_float32
 from headway.wire.messages import InputMeta
 from headway.wire.tensors import NUMPY_DTYPES
 from headway.worker.errors import ResultError, did_you_mean, part_error
@@ -61,12 +62,25 @@ def _as_declared(model: str, output: InputMeta, value: Any) -> Array | PartError
             if not isinstance(element, (str, bytes)):
                 return _wrong_datatype(model, output, type(element).__name__)
         return array
+    if output.datatype == "BF16":
+        return _as_bf16(model, output, array)
     wanted = _DTYPES[output.datatype]
     if array.dtype == wanted:
         return array
     if not np.can_cast(array.dtype, wanted, "same_kind"):
         return _wrong_datatype(model, output, str(array.dtype))
     return array.astype(wanted, copy=False)
+
+
+def _as_bf16(model: str, output: InputMeta, array: Array) -> Array | PartError:
+    """uint16 is BF16 already; other numbers are rounded to it."""
+    if array.dtype.name == "bfloat16":  # a library's own dtype for it
+        return array.view(np.uint16)
+    if array.dtype == np.uint16:
+        return array
+    if not np.can_cast(array.dtype, np.float32, "same_kind"):
+        return _wrong_datatype(model, output, str(array.dtype))
+    return from_float32(array)
 
 
 def _wrong_datatype(model: str, output: InputMeta, came: str) -> PartError:

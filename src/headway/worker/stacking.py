@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
+from headway.wire.bfloat16 import from_float32
 from headway.wire.messages import InputMeta
 from headway.worker.executor import Array
 
@@ -24,8 +26,7 @@ def stack(arrays: Sequence[Array], meta: InputMeta, rows: int) -> Array:
     shape = [rows, *arrays[0].shape[1:]]
     if axis is not None:
         shape[axis] = max(array.shape[axis] for array in arrays)
-    value = "" if arrays[0].dtype == object else meta.pad_value
-    whole = np.full(shape, value, dtype=arrays[0].dtype)
+    whole = np.full(shape, _fill(meta, arrays[0].dtype), dtype=arrays[0].dtype)
     at = 0
     for array in arrays:
         place = cut(whole[at : at + len(array)], axis, 0 if axis is None else array.shape[axis])
@@ -37,6 +38,13 @@ def stack(arrays: Sequence[Array], meta: InputMeta, rows: int) -> Array:
         at += len(array)
     whole[at:] = whole[at - 1]
     return whole
+
+
+def _fill(meta: InputMeta, dtype: np.dtype[Any]) -> Any:
+    """What the padding is made of, in the dtype that the tensor has here."""
+    if meta.datatype == "BF16":
+        return from_float32(np.array(meta.pad_value))
+    return "" if dtype.kind == "O" else meta.pad_value
 
 
 def cut(array: Array, axis: int | None, length: int) -> Array:

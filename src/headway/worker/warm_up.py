@@ -12,6 +12,7 @@ import numpy as np
 from headway.config.settings import ModelSettings
 from headway.core.ids import Measurement
 from headway.core.units import SECOND, ms
+from headway.wire.bfloat16 import from_float32
 from headway.wire.messages import InputMeta, ModelMeta
 from headway.wire.tensors import NUMPY_DTYPES
 from headway.worker.executor import Array, PartArrays
@@ -109,4 +110,6 @@ def _filled(tensor: InputMeta, length: int, fill: int) -> Array:
     shape = [1, *(length if axis == tensor.pad_axis else size for axis, size in enumerate(tensor.shape) if axis)]
     if tensor.datatype == "BYTES":
         return np.full(shape, b"", dtype=object)
-    return np.full(shape, fill, dtype=NUMPY_DTYPES.get(tensor.datatype, "<u2"))
+    if tensor.datatype == "BF16":
+        return from_float32(np.full(shape, fill))
+    return np.full(shape, fill, dtype=NUMPY_DTYPES[tensor.datatype])
