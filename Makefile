@@ -46,5 +46,5 @@ ready-dev:
 	@tools/set-up dev
 
 clean: ## removes the virtual environment, the exported model and all caches
-	rm -rf .venv .headway build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache src/*.egg-info
+	rm -rf .venv .headway build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache src/*.egg-info src/headway/_compiled
 	find src tests benchmarks examples -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true

@@ -32,8 +32,9 @@ BODY = json.dumps(
     {"inputs": [{"name": "x", "datatype": "FP32", "shape": [1, WIDTH], "data": [i / 4 for i in range(WIDTH)]}]}
 )
 CONNECTIONS = (1, 8, 64)
+SERVERS = "headway;mosec, batch 1;mosec, batch 64"
 
-MODEL = f'''
+MODEL = f"""
 import numpy as np
 
 
@@ -47,7 +48,7 @@ class Model:
     def execute(self, requests):
         product = np.concatenate([request["x"] for request in requests]) @ self.weights
         return [{{"y": product[row : row + 1]}} for row in range(len(requests))]
-'''
+"""
 
 CONFIG = """
 [server]
@@ -127,9 +128,7 @@ def measure(wanted: list[str], rounds: int, seconds: float) -> list[Run]:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         script = directory / "post.lua"
         script.write_text(
-            'wrk.method = "POST"\n'
-            f"wrk.body = '{BODY}'\n"
-            'wrk.headers["Content-Type"] = "application/json"\n'
+            f'wrk.method = "POST"\nwrk.body = \'{BODY}\'\nwrk.headers["Content-Type"] = "application/json"\n'
         )
         there = choices(directory)
         urls = {name: stack.enter_context(there[name]) for name in wanted}
@@ -158,7 +157,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=5)
-    parser.add_argument("--servers", default="headway;mosec, batch 1;mosec, batch 64", help="names with ';' between them")
+    parser.add_argument(
+        "--servers", default="headway;mosec, batch 1;mosec, batch 64", help="names with ';' between them"
+    )
     parser.add_argument("--json", type=Path, metavar="FILE")
     options = parser.parse_args()
     if shutil.which("wrk") is None:

@@ -39,7 +39,7 @@ class Server:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
-            env={**os.environ, "TMPDIR": str(self.temporary)},
+            env={**os.environ, "TMPDIR": str(self.temporary), "HEADWAY_COMPILED": "1"},
         )
         self._last_workers: list[int] = []
         self._news = threading.Condition()

@@ -8,6 +8,7 @@ import sys
 
 import pytest
 
+from headway import compiled
 from headway.core.scheduler import Scheduler
 from headway.sim.plans import plan_world
 from headway.sim.worlds import WorldFailed, run_world
@@ -24,16 +25,26 @@ def test_every_promise_holds_in_random_worlds(chunk: int) -> None:
         run_world(seed)
 
 
-def digests(hash_seed: str) -> str:
+def digests(**environment: str) -> str:
     command = [sys.executable, "-m", "headway.sim.worlds", "--seed", "1", "--seeds", "15", "--digests"]
-    environment = {**os.environ, "PYTHONHASHSEED": hash_seed}
+    environment = {**os.environ, **environment}
     return subprocess.run(command, env=environment, check=True, capture_output=True, text=True).stdout
 
 
 def test_a_world_is_the_same_under_another_hash_seed() -> None:
-    first = digests("0")
+    first = digests(PYTHONHASHSEED="0")
     assert len(first.splitlines()) == 15
-    assert first == digests("4711")
+    assert first == digests(PYTHONHASHSEED="4711")
+
+
+def test_compiled_to_machine_code_the_scheduler_decides_the_very_same() -> None:
+    if not (compiled.FOLDER / compiled.DIGEST).exists():
+        pytest.skip("the scheduler was not compiled here: tools/compile.py says why")
+    environment = {**os.environ, "HEADWAY_COMPILED": "1"}
+    asked = "from headway import compiled; print(compiled.in_use())"
+    answer = subprocess.run([sys.executable, "-c", asked], env=environment, check=True, capture_output=True, text=True)
+    assert answer.stdout == "True\n"
+    assert digests(HEADWAY_COMPILED="1") == digests(HEADWAY_COMPILED="0")
 
 
 @pytest.mark.parametrize(("every", "seeds"), [(1, 6), (7, 15)])

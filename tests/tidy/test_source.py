@@ -36,7 +36,7 @@ HEAVY = {"torch", "transformers", "safetensors", "huggingface_hub"}
 
 
 def python_files(folder: Path) -> list[Path]:
-    return sorted(folder.rglob("*.py"))
+    return sorted(file for file in folder.rglob("*.py") if "_compiled" not in file.parts)
 
 
 DECIDING = [file for file in python_files(CORE) if file.name != "invariants.py"]

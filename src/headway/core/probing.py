@@ -21,8 +21,8 @@ STALE = 2048
 """Batches after which what is known of a size is doubted."""
 DRIFT, LASTING = 0.4, 8
 """Change of the logarithm of the device's speed after which all that was known before is doubted: by half, by so many
-batches more than not. What is over sooner was a run of batches that happened to be slow: much of what was learned would be
-thrown away by chance every few hundred batches of a noisy device, and what took its place would be as noisy."""
+batches more than not. What is over sooner was a run of slow batches: much of what was learned would be thrown away by
+chance every few hundred batches of a noisy device, and what took its place would be as noisy."""
 TRIES = 2
 """Batches of a size, none of them longer ago, until it is known: the first may have been compiled for."""
 PAUSE = 16
