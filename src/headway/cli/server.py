@@ -72,6 +72,7 @@ class Server:
                 counters,
                 lambda version, now: detail(core, version, now),
                 monotonic,
+                lambda: self._runtime.safety,
             ),
             allow_remote_admin=self._settings.server.allow_remote_admin,
         )
@@ -82,6 +83,7 @@ class Server:
             replies=lambda: self._gateway.replies,
             gauges=[self._gauges],
             devices=lambda: devices(core),
+            safety=lambda: self._runtime.safety,
         )
 
     async def start(self) -> str:

@@ -22,7 +22,7 @@ from headway.worker.errors import ChannelClosed, LoadError, raised
 from headway.worker.executor import BatchExecutor, LoadContext, StreamExecutor
 from headway.worker.executors import Executor, create
 from headway.worker.log import configure
-from headway.worker.safety_load import settle
+from headway.worker.safety_load import STREAMS, settle
 from headway.worker.streams import StreamLoop
 
 EXIT_STOPPED = 0
@@ -97,7 +97,7 @@ def _load(message: Load) -> tuple[Executor, ModelMeta, list[Measurement], Safety
     executor = create(message.executor)
     meta = executor.load(context)
     if meta.streaming:
-        return executor, meta, [], SafetyReport(reason="a stream has no batches")
+        return executor, meta, [], SafetyReport(reason=STREAMS)
     served, measurements, report = settle(cast(BatchExecutor, executor), meta, context)
     return served, meta, measurements, report
 

@@ -7,6 +7,7 @@ from typing import TypeAlias
 
 import msgspec
 
+from headway.config.settings import ModelSettings
 from headway.core.ids import Measurement
 from headway.core.units import Duration
 from headway.wire import safety_text
@@ -18,6 +19,8 @@ from headway.worker.invariant import InvariantExecutor
 from headway.worker.safety import Subject
 
 log = logging.getLogger("headway.worker")
+
+STREAMS = "a stream has no batches"
 
 Settled: TypeAlias = tuple[BatchExecutor, list[Measurement], SafetyReport]
 
@@ -36,11 +39,18 @@ def settle(executor: BatchExecutor, meta: ModelMeta, context: LoadContext) -> Se
         executor, report = with_fixed_sizes(subject, report)
         if settings.warm_up.enabled:
             measured = _warm_up(executor, meta, context)
-    elif settings.batch_safety == "report" and report.mode != BATCHED:
-        reason = f'{report.reason}; yet it is served as configured, for batch_safety is "report"'
-        report = msgspec.structs.replace(report, mode=BATCHED, reason=reason)
+    else:
+        report = as_configured(report, settings)
     _tell(report)
     return executor, measured, report
+
+
+def as_configured(report: SafetyReport, settings: ModelSettings) -> SafetyReport:
+    """What was found is acted upon only where the operator wants that."""
+    if settings.batch_safety == "check" or report.mode == BATCHED:
+        return report
+    reason = f'{report.reason}; yet it is served as configured, for batch_safety is "{settings.batch_safety}"'
+    return msgspec.structs.replace(report, mode=BATCHED, reason=reason)
 
 
 def with_fixed_sizes(
