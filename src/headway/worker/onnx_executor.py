@@ -34,6 +34,7 @@ class OnnxExecutor:
         outputs = onnx_graph.declared_outputs(self._name, self._session)
         self._inputs, self._outputs = with_padding(self._name, context.settings, inputs, outputs)
         self._output_names = [output.name for output in self._outputs]
+        self.computes_in = onnx_graph.computes_in(Path(context.path) / "model.onnx")
         self._decodes = any(tensor.datatype == "BYTES" for tensor in self._inputs)
         check_growth(self._name, self._inputs, self._outputs, self._shapes)
         return ModelMeta(
