@@ -81,7 +81,8 @@ def test_without_time_for_a_batch_nothing_is_judged():
 def test_a_model_that_takes_only_small_integers_is_tried_with_ones_and_then_with_zeros():
     def picky(parts: Sequence[PartArrays]) -> list[PartOutput]:
         return [
-            PartError("too large") if part.inputs["ids"].max() > 1 else one for part, one in zip(parts, doubled(parts), strict=True)
+            PartError("too large") if part.inputs["ids"].max() > 1 else one
+            for part, one in zip(parts, doubled(parts), strict=True)
         ]
 
     assert checked(picky)[0].verdict == "safe"
@@ -96,7 +97,9 @@ def test_a_model_that_takes_only_small_integers_is_tried_with_ones_and_then_with
 
 def test_probes_that_the_model_refuses_alone_are_left_out_and_counted():
     def short(parts: Sequence[PartArrays]) -> list[PartOutput]:
-        return [PartError("too long") if part.length > 16 else one for part, one in zip(parts, doubled(parts), strict=True)]
+        return [
+            PartError("too long") if part.length > 16 else one for part, one in zip(parts, doubled(parts), strict=True)
+        ]
 
     report, _ = checked(short)
     assert (report.verdict, report.probes) == ("safe", 9)
