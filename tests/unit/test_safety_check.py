@@ -65,6 +65,18 @@ def test_every_probe_runs_alone_twice_before_anything_runs_together_and_one_agai
     assert report.seconds == len(executor.runs)
 
 
+def test_a_model_that_differs_from_itself_is_said_to_and_batching_is_not_blamed():
+    random = np.random.default_rng(1)
+
+    def noisy(parts: Sequence[PartArrays]) -> list[PartOutput]:
+        return [{"y": part.inputs["ids"] + random.normal()} for part in parts]
+
+    report, executor = checked(noisy)
+    assert (report.verdict, report.mode, report.batches) == ("not_deterministic", "unbatched", 0)
+    assert report.worst is not None and report.worst.batch == "alone, both times"
+    assert set(executor.runs) == {1}
+
+
 def test_no_run_begins_when_time_is_up_and_what_was_not_covered_is_said():
     report, executor = checked(doubled, seconds=30)
     assert len(executor.runs) == 30 + 1, "and the last, which tells whether batches have changed the model"
@@ -129,17 +141,16 @@ def test_a_model_that_writes_into_its_inputs_is_stopped_as_it_is_when_it_serves(
 
 
 def test_a_model_that_hands_out_the_same_memory_each_time_is_compared_with_what_it_said():
-    memory: dict[int, Array] = {}
+    memory: dict[tuple[int, int], Array] = {}
 
     def reuses(parts: Sequence[PartArrays]) -> list[PartOutput]:
-        answers: list[PartOutput] = []
-        for part in parts:
-            y = memory.setdefault(part.length, np.zeros((1, part.length)))
-            y[:] = part.inputs["ids"] * 2.0 + len(parts)
-            answers.append({"y": y})
-        return answers
+        if len(parts) > 1:
+            return doubled(parts)
+        y = memory.setdefault(parts[0].inputs["ids"].shape, np.zeros(parts[0].inputs["ids"].shape))
+        y[:] = parts[0].inputs["ids"] * 2.0
+        return [{"y": y}]
 
-    assert checked(reuses)[0].verdict == "unsafe"
+    assert checked(reuses)[0].verdict == "safe"
 
 
 def test_a_model_that_never_has_company_needs_no_batches():
