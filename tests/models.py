@@ -198,6 +198,93 @@ def loses_rows(path: Path) -> Path:
     )
 
 
+def centred_over_rows(path: Path) -> Path:
+    """x FP32 [-1, 4] -> y FP32 [-1, 4] = x - mean over the rows: what a batch norm left in training mode does."""
+    nodes = [
+        helper.make_node("ReduceMean", ["x"], ["middle"], axes=[0], keepdims=1),
+        helper.make_node("Sub", ["x", "middle"], ["y"]),
+    ]
+    return write(
+        path,
+        nodes,
+        [tensor("x", TensorProto.FLOAT, ["batch", 4])],
+        [tensor("y", TensorProto.FLOAT, ["batch", 4])],
+    )
+
+
+def padded_mean(path: Path) -> Path:
+    """values FP32 [-1, -1] -> mean FP32 [-1]: padding counts. `PADDED_MEAN_TOML` has it padded."""
+    return write(
+        path,
+        [helper.make_node("ReduceMean", ["values"], ["mean"], axes=[1], keepdims=0)],
+        [tensor("values", TensorProto.FLOAT, ["batch", "length"])],
+        [tensor("mean", TensorProto.FLOAT, ["batch"])],
+    )
+
+
+PADDED_MEAN_TOML = "max_length = 64\n[inputs.values]\npad_axis = 1\n"
+
+
+def tiny_encoder(path: Path, width: int = 32) -> Path:
+    """ids, mask INT64 [-1, -1] -> embedding FP32 [-1, width]: one layer of masked attention, masked mean, unit length.
+
+    Wants padding of both inputs; `TINY_ENCODER_TOML` says so.
+    """
+    random = np.random.default_rng(3)
+    weights = {name: random.normal(size=(width, width)).astype(np.float32) / width**0.5 for name in ("q", "k", "v")}
+    node = helper.make_node
+    nodes = [
+        node("Gather", ["table", "ids"], ["x"]),
+        *(node("MatMul", ["x", f"w{name}"], [name]) for name in weights),
+        node("Transpose", ["k"], ["kt"], perm=[0, 2, 1]),
+        node("MatMul", ["q", "kt"], ["raw"]),
+        node("Cast", ["mask"], ["kept"], to=TensorProto.FLOAT),
+        node("Sub", ["kept", "one"], ["hidden"]),
+        node("Mul", ["hidden", "far"], ["bias"]),
+        node("Unsqueeze", ["bias", "axis1"], ["bias3"]),
+        node("Add", ["raw", "bias3"], ["scores"]),
+        node("Softmax", ["scores"], ["weights"], axis=-1),
+        node("MatMul", ["weights", "v"], ["mixed"]),
+        node("Add", ["x", "mixed"], ["states"]),
+        node("Unsqueeze", ["kept", "axis2"], ["kept3"]),
+        node("Mul", ["states", "kept3"], ["masked"]),
+        node("ReduceSum", ["masked", "axis1"], ["total"], keepdims=0),
+        node("ReduceSum", ["kept", "axis1"], ["count"], keepdims=1),
+        node("Div", ["total", "count"], ["mean"]),
+        node("LpNormalization", ["mean"], ["embedding"], axis=-1, p=2),
+    ]
+    constants = (
+        constant("table", random.normal(size=(50, width)).astype(np.float32)),
+        *(constant(f"w{name}", value) for name, value in weights.items()),
+        constant("one", np.float32(1)),
+        constant("far", np.float32(1e9)),
+        constant("axis1", np.array([1], np.int64)),
+        constant("axis2", np.array([2], np.int64)),
+    )
+    return write(
+        path,
+        nodes,
+        [
+            tensor("ids", TensorProto.INT64, ["batch", "length"]),
+            tensor("mask", TensorProto.INT64, ["batch", "length"]),
+        ],
+        [tensor("embedding", TensorProto.FLOAT, ["batch", width])],
+        constants,
+    )
+
+
+TINY_ENCODER_TOML = """\
+max_length = 64
+[inputs.ids]
+pad_axis = 1
+[inputs.mask]
+pad_axis = 1
+[bounds.ids]
+minimum = 0
+maximum = 49
+"""
+
+
 def repository(root: Path) -> Path:
     """A model repository: affine (1, and 2 which adds 100), masked_mean, argmax, two_inputs, fixed_batch."""
     affine(root / "affine" / "1")

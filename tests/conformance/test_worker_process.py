@@ -342,7 +342,8 @@ def test_its_log_is_one_line_per_event_naming_worker_and_model(tmp_path: Path, c
         assert exits(worker) == 0
     lines = capfd.readouterr().err.splitlines()
     assert [line.split(": ")[:2] for line in lines] == [
-        ["worker 7 picky/3", level] for level in ("info", "error", "info")
+        ["worker 7 picky/3", level] for level in ("warning", "info", "error", "info")
     ]
-    assert "batch 9 of 1 parts failed: ValueError: no -1 please" in lines[1]
-    assert f"{path / 'model.py'}:10 in execute" in lines[1]
+    assert "batch safety: not judged" in lines[0]
+    assert "batch 9 of 1 parts failed: ValueError: no -1 please" in lines[2]
+    assert f"{path / 'model.py'}:10 in execute" in lines[2]

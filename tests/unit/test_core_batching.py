@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from headway.core.events import BatchCompleted
+from headway.core.events import BatchCompleted, RequestCancelled, VersionConfigured
 from headway.core.ids import Measurement, Part
 from headway.core.policy import BatchPolicy
 from headway.core.scheduler import Scheduler
 from headway.core.units import ms
-from tests.unit.core_world import LINEAR, A, B, World, arrive, dispatches, members
+from tests.unit.core_world import LINEAR, A, B, V, World, arrive, dispatches, members
 
 
 def waiting_behind(world, *arrivals):
@@ -114,3 +114,29 @@ def test_every_request_is_served_when_lengths_never_match():
         served += [ref.request for batch in dispatches(effects) for ref in batch.parts]
     assert sorted(served) == list(range(1, 60))
     assert world.scheduler.is_idle()
+
+
+def test_where_padding_changes_answers_only_equal_lengths_go_together_also_of_one_request():
+    world = World(BatchPolicy(equal_lengths=True))
+    request = arrive(1, parts=(Part(1, 7), Part(1, 9), Part(2, 7), Part(1, 9), Part(1, 9)))
+    running = dispatches(world.tell(arrive(0)))[0]
+    assert world.tell(request, arrive(2, length=9), arrive(3, length=7)) == []
+    first = world.complete(running)
+    assert members(first) == [[1, 1, 3]], "all of length 7, the other request's too"
+    assert sorted(members(world.complete(dispatches(first)[0]))[0]) == [1, 1, 1, 2]
+
+
+def test_what_waits_is_kept_apart_by_length_as_soon_as_that_is_the_rule():
+    world = World(BatchPolicy())
+    running = dispatches(world.tell(arrive(0)))[0]
+    assert world.tell(arrive(1, length=7), arrive(2, length=9), arrive(3, length=7)) == []
+    world.tell(VersionConfigured(V, BatchPolicy(equal_lengths=True)))
+    assert members(world.complete(running)) == [[1, 3]]
+
+
+def test_one_that_is_given_up_leaves_the_queue_of_its_length():
+    world = World(BatchPolicy(equal_lengths=True))
+    running = dispatches(world.tell(arrive(0)))[0]
+    world.tell(arrive(1, length=7), arrive(2, length=9), arrive(3, length=7))
+    world.tell(RequestCancelled(1))
+    assert members(world.complete(running))[0] == [2]

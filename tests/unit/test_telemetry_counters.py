@@ -253,6 +253,7 @@ def test_every_family_has_a_help_text_and_a_unit_or_is_a_count():
             ends = ("_seconds", "_rows", "_requests", "_in_flight", "_workers", "_info", "_running")
             ends += ("_error", "_coverage")  # ratios
             ends += ("_cores", "_in_use")
+            ends += ("_safety",)  # 1 for the state that its labels name
             assert family.name.endswith(ends), family.name
 
 

@@ -5,6 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+import msgspec
+
+from headway.wire import safety_text
+from headway.wire.safety import SafetyReport
+
 Told = dict[str, Any]
 
 PHASES = ("total", "queue", "hand_over", "execute", "outside")
@@ -24,6 +29,7 @@ def page(told: Told) -> Iterator[str]:
     for heading, lines in (
         ("in force", in_force(told["values"])),
         ("run time of a batch, as predicted", cost(told["cost"])),
+        ("answers in batches, as found at load", safety(told["batch_safety"])),
         ("now", now(told)),
         ("completed requests, as measured", phases(told["phases"])),
         ("what the SLO leaves for waiting", budget(told["slo"])),
@@ -65,6 +71,11 @@ def cost(told: Told | None) -> Iterator[str]:
     ]
     yield from columns(("rows", "length", "lower ms", "median ms", "upper ms", "ms per row", "speed-up", ""), rows)
     yield "speed-up: against its rows one by one; where it is 1, batching gains nothing"
+
+
+def safety(told: Told | None) -> Iterator[str]:
+    if told is not None:
+        yield from safety_text.lines(msgspec.convert(told, SafetyReport))
 
 
 def now(told: Told) -> Iterator[str]:

@@ -15,6 +15,7 @@ COMMANDS = {
     "check": "Check a configuration and its model repository without starting anything.",
     "init": "Write a small repository to start from: models, settings, requests to paste.",
     "explain": "Show what is in force for a model of a running server, who decided it, and what was learned.",
+    "verify": "Try whether a model answers a row in a batch as it answers it alone.",
     "bench": "Put load on a server and report latency, throughput and errors.",
     "simulate": "Run the scheduler in virtual time against an invented load.",
     "replay": "Run a recorded trace through the scheduler again and compare.",

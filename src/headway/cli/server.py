@@ -73,6 +73,7 @@ class Server:
                 counters,
                 lambda version, now: detail(core, version, now),
                 monotonic,
+                lambda: self._runtime.safety,
             ),
             statistics=Statistics(counters, monotonic),
             allow_remote_admin=self._settings.server.allow_remote_admin,
@@ -84,6 +85,7 @@ class Server:
             replies=lambda: self._gateway.replies,
             gauges=[self._gauges],
             devices=lambda: devices(core),
+            safety=lambda: self._runtime.safety,
         )
 
     async def start(self) -> str:

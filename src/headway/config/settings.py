@@ -41,6 +41,18 @@ class Bounds(Struct, frozen=True, forbid_unknown_fields=True):
     maximum: float | None = None
 
 
+class Tolerance(Struct, frozen=True, forbid_unknown_fields=True):
+    """By how much an output may differ between a batch and alone before batching counts as unsafe. Not set = as its
+    datatype has it, see models.md.
+
+    absolute: that much in any case.
+    relative: and so much of the value, or of the root mean square of its row where that is more.
+    """
+
+    absolute: Span | None = None
+    relative: Span | None = None
+
+
 class Batching(Struct, frozen=True, forbid_unknown_fields=True):
     """What may run together, and what may wait for it.
 
@@ -114,6 +126,11 @@ class ModelSettings(Struct, frozen=True, forbid_unknown_fields=True):
         time, and decides how long a request may wait for company unless `max_queue_delay_ms` does.
     max_sequences: streaming models: sequences that run at once per worker.
     per_row_parameters: request parameters that the executor applies row by row; all others keep requests apart.
+    batch_safety: whether a row's answer in a batch is compared with its answer alone when a worker loads.
+        "check" = yes, and where they differ the version is served with equal lengths only, or row by row;
+        "report" = yes, and it is only said; "off" = no.
+    batch_invariant: every batch is run at a fixed size, so that an answer has the same bits in whatever company. Needs
+        `max_length` where inputs are padded.
     options: handed to a python model's load() as they are.
     """
 
@@ -127,11 +144,14 @@ class ModelSettings(Struct, frozen=True, forbid_unknown_fields=True):
     slo_ms: Span = 0
     max_sequences: Positive = 8
     per_row_parameters: tuple[str, ...] = ()
+    batch_safety: Literal["check", "report", "off"] = "check"
+    batch_invariant: bool = False
     batching: Batching = Batching()
     warm_up: WarmUp = WarmUp()
     inputs: dict[str, Padding] = field(default_factory=dict)
     outputs: dict[str, Padding] = field(default_factory=dict)
     bounds: dict[str, Bounds] = field(default_factory=dict)
+    tolerances: dict[str, Tolerance] = field(default_factory=dict)
     embeddings: Embeddings | None = None
     options: dict[str, object] = field(default_factory=dict)
 

@@ -27,7 +27,8 @@ class BatchKey(NamedTuple):
 
     `signature` is made by whoever knows the payload: input names, datatypes, fixed dimensions,
     which optional inputs are present, and every parameter that does not apply row by row.
-    Lengths are not in it; they are a matter of cost, not of correctness.
+    Lengths are not in it; they are a matter of cost, not of correctness. Of a version whose answers
+    change with padding they are: it queues by `of_length`.
     """
 
     model: str
@@ -37,6 +38,10 @@ class BatchKey(NamedTuple):
     @property
     def version_id(self) -> VersionId:
         return VersionId(self.model, self.version)
+
+    def of_length(self, length: int) -> BatchKey:
+        """For what may share a batch with parts of this length only."""
+        return self._replace(signature=f"{self.signature}@{length}")
 
 
 class Part(NamedTuple):

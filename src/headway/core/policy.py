@@ -26,6 +26,7 @@ class BatchPolicy:
     """Rules for one model version.
 
     max_batch_size: rows in one batch, at least 1.
+    equal_lengths: parts of different lengths keep apart: padding would change the model's answers.
     max_batch_tokens: padded tokens in one batch (rows x longest length); 0 = no cap.
     max_batch_bytes: payload of one batch's members, as it travels to the worker; 0 = no cap.
     max_batch_time: predicted run time of one batch (upper quantile). 0 = automatic: see `time_limit`.
@@ -53,6 +54,7 @@ class BatchPolicy:
     max_queued_rows: int = 1_000_000
     device: str = ""
     cores: int = 1
+    equal_lengths: bool = False
 
     def exceeds(self, rows: int, tokens: int, size: int) -> bool:
         """Whether a batch is beyond a cap in rows, padded tokens or bytes."""

@@ -91,14 +91,19 @@ class Pool:
         return self._insert(part, account)
 
     def _insert(self, part: QueuedPart, account: Account) -> KeyQueue:
-        key = part.request.key
-        queue = self.keys.get(key)
+        name = self._name(part)
+        queue = self.keys.get(name)
         if queue is None:
-            queue = self.keys[key] = KeyQueue(self, key, self.device.next_number())
+            queue = self.keys[name] = KeyQueue(self, part.request.key, name, self.device.next_number())
         hold = self.policy.hold
         if queue.push(part, account, keep_starts=hold) or hold:
             self.agenda.update(queue)
         return queue
+
+    def _name(self, part: QueuedPart) -> BatchKey:
+        """Of the queue that it waits in."""
+        key = part.request.key
+        return key.of_length(part.length) if self.policy.equal_lengths else key
 
     def taken(self, parts: Sequence[QueuedPart]) -> None:
         """They no longer wait; their key's queue knows already."""
@@ -112,7 +117,7 @@ class Pool:
 
     def give_up(self, part: QueuedPart) -> KeyQueue:
         """A waiting part leaves without having run. Its state says so already."""
-        queue = self.keys[part.request.key]
+        queue = self.keys[self._name(part)]
         account = self.fair.accounts[part.request.tenant]
         queue.left((part,), (queue.tenants[account.tenant],))
         self.taken((part,))
@@ -123,7 +128,7 @@ class Pool:
     def tidy(self, queue: KeyQueue) -> None:
         """After parts have left a queue: its turn in the agenda can only have moved back."""
         if queue.count == 0 and len(self.keys) > KEEP_KEYS:
-            del self.keys[queue.key]
+            del self.keys[queue.name]
 
     def reconfigure(self, policy: BatchPolicy) -> list[KeyQueue]:
         """Other rules: every waiting part is put back by them. Returns the queues."""

@@ -38,8 +38,9 @@ def turn(queue: TenantQueue) -> tuple[int, Instant, int] | None:
 
 
 class KeyQueue:
-    """All waiting parts of one key.
+    """All waiting parts of one key, or of one key and length where lengths keep apart.
 
+    name: what the pool knows it by.
     rows, tokens, bytes: sums over what waits.
     number: a short name for it, unique on its device.
     timer: when it is to be looked at again (NEVER: no timer).
@@ -52,6 +53,7 @@ class KeyQueue:
         "count",
         "entry",
         "key",
+        "name",
         "number",
         "pool",
         "rows",
@@ -61,9 +63,10 @@ class KeyQueue:
         "turns",
     )
 
-    def __init__(self, pool: Pool, key: BatchKey, number: int) -> None:
+    def __init__(self, pool: Pool, key: BatchKey, name: BatchKey, number: int) -> None:
         self.pool = pool
         self.key = key
+        self.name = name
         self.number = number
         self.count = 0
         self.rows = 0

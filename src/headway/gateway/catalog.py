@@ -11,6 +11,7 @@ from headway.core.ids import BatchKey
 from headway.core.units import SECOND
 from headway.gateway.errors import GivenUp, NotReady, UnknownModel
 from headway.wire.messages import InputMeta, ModelMeta, VersionStatus
+from headway.wire.safety import class_of
 
 RETRY_AFTER = SECOND
 """Said of a version that is not ready when the runtime does not say."""
@@ -100,8 +101,9 @@ class Version:
         """Rows that one batch may hold at this length (>= 1)."""
         batching = self.settings.batching
         rows = batching.max_batch_size
-        if self.meta is not None and self.meta.max_batch_size:
-            rows = min(rows, self.meta.max_batch_size)
+        if self.meta is not None:
+            rows = min(rows, self.meta.max_batch_size or rows)
+            length = class_of(length, self.meta.length_classes)
         if batching.max_batch_tokens:
             rows = min(rows, batching.max_batch_tokens // length)
         return max(rows, 1)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+
+import msgspec
 
 from headway.core.events import (
     CapacityChanged,
@@ -17,7 +19,7 @@ from headway.core.events import (
     WorkerStarting,
     WorkerStopped,
 )
-from headway.core.ids import VersionId
+from headway.core.ids import BatchKey, Part, VersionId
 from headway.core.policy import BatchPolicy
 from headway.core.units import Duration
 from headway.registry.placement import Place
@@ -43,6 +45,7 @@ from headway.wire.messages import (
     ToGateway,
     VersionStatus,
 )
+from headway.wire.safety import EQUAL_LENGTHS, UNBATCHED, SafetyReport, class_of, stricter
 
 log = logging.getLogger("headway.runtime")
 
@@ -66,6 +69,8 @@ class LiveCrew:
         self._observer = observer
         self._clock = clock
         self._metas: dict[VersionId, ModelMeta] = {}
+        self.safety: dict[VersionId, SafetyReport] = {}
+        """What a worker found of each version: the strictest, of several workers."""
         self._policies: dict[VersionId, BatchPolicy] = {
             version: batch_policy(spec.settings, places[version]) for version, spec in versions.items()
         }
@@ -84,6 +89,13 @@ class LiveCrew:
         self._draining = True
         for version in self._versions:
             self._tell(version)
+
+    def parts_of(self, key: BatchKey, parts: Sequence[Part]) -> tuple[Part, ...]:
+        """As the core is told of them: where rows are padded to fixed lengths, that is what they cost."""
+        report = self.safety.get(VersionId(key.model, key.version))
+        if report is None or not report.length_classes:
+            return tuple(parts)
+        return tuple(Part(part.rows, class_of(part.length, report.length_classes)) for part in parts)
 
     # -- what happens to workers ---------------------------------------------------------------
 
@@ -113,9 +125,15 @@ class LiveCrew:
         ready = worker.ready
         assert ready is not None
         version = worker.version
-        self._metas[version] = ready.meta
-        settings, meta = self._versions[version].settings, ready.meta
-        policy = batch_policy(settings, self._places[version], meta.streaming, meta.max_batch_size)
+        report = self.safety[version] = stricter(self.safety.get(version), ready.safety)
+        meta = self._metas[version] = _as_found(ready.meta, report)
+        policy = batch_policy(
+            self._versions[version].settings,
+            self._places[version],
+            meta.streaming,
+            meta.max_batch_size,
+            report.mode == EQUAL_LENGTHS,
+        )
         if policy != self._policies[version]:
             self._policies[version] = policy
             self._post(VersionConfigured(version, policy))
@@ -157,6 +175,12 @@ class LiveCrew:
         if isinstance(message, Progress):
             return None  # the bytes arrived, so it lives; nothing to decide
         raise ProtocolViolation(f"{type(message).__name__} out of turn")
+
+
+def _as_found(meta: ModelMeta, report: SafetyReport) -> ModelMeta:
+    """What the model takes, within what is safe."""
+    rows = 1 if report.mode == UNBATCHED else meta.max_batch_size
+    return msgspec.structs.replace(meta, max_batch_size=rows, length_classes=report.length_classes)
 
 
 def _same(one: VersionStatus, other: VersionStatus) -> bool:

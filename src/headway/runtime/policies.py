@@ -21,11 +21,16 @@ def server_policy(settings: Settings, devices: Mapping[str, int]) -> ServerPolic
 
 
 def batch_policy(
-    settings: ModelSettings, place: Place, streaming: bool = False, model_max_batch_size: int = 0
+    settings: ModelSettings,
+    place: Place,
+    streaming: bool = False,
+    model_max_batch_size: int = 0,
+    equal_lengths: bool = False,
 ) -> BatchPolicy:
     """place: where its workers run.
     streaming: its sequences come and go one by one, and no turn could be given to a whole engine: it takes no cores.
     model_max_batch_size: rows that the model itself can take (0 = any); the lower of it and the setting counts.
+    equal_lengths: padding would change its answers.
     """
     batching = settings.batching
     size, delay = batching.max_batch_size, batching.max_queue_delay_ms
@@ -43,4 +48,5 @@ def batch_policy(
         max_queued_rows=batching.max_queued_rows,
         device=place.device,
         cores=0 if streaming else place.cores,
+        equal_lengths=equal_lengths,
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TypeAlias
 
 from headway.config.settings import Settings
@@ -35,6 +35,7 @@ from headway.runtime.observer import NullObserver, Observer
 from headway.runtime.recorder import Recorder
 from headway.runtime.supervisor import Supervisor
 from headway.wire.messages import Cancel, Submit, ToGateway, ToRuntime, Written
+from headway.wire.safety import SafetyReport
 
 log = logging.getLogger("headway.runtime")
 
@@ -140,6 +141,11 @@ class Runtime:
         return self._recorder
 
     @property
+    def safety(self) -> Mapping[VersionId, SafetyReport]:
+        """What batching does to the answers of each version that has loaded."""
+        return self._crew.safety
+
+    @property
     def core(self) -> Core:
         """To look at (depths for metrics and readiness), not to drive."""
         return self._core
@@ -177,7 +183,7 @@ class Runtime:
                 submit.request,
                 submit.tenant,
                 submit.key,
-                tuple(submit.parts),
+                self._crew.parts_of(submit.key, submit.parts),
                 submit.bytes,
                 submit.deadline,
                 submit.priority,

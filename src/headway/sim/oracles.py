@@ -205,6 +205,8 @@ class Oracle:
             self._require(rows <= (policy.max_batch_size or rows), f"{effect}: {rows} rows")
             self._require(tokens <= (policy.max_batch_tokens or tokens), f"{effect}: {tokens} padded tokens")
             self._require(size <= (policy.max_batch_bytes or size), f"{effect}: {size} bytes")
+        lengths = {part.length for part in parts}
+        self._require(len(lengths) == 1 or not policy.equal_lengths, f"{effect}: lengths {sorted(lengths)}")
 
     def _reason(self, effect: DispatchBatch, version: TrackedVersion) -> None:
         draining = version.draining or self.ledger.draining
@@ -331,6 +333,8 @@ class Oracle:
         waited = self._now - self._oldest(version, signature)
         rows = sum(r.waiting_rows for r in version.waiting.values() if r.event.key.signature == signature)
         self._require(waited < version.delay, f"{signature!r} was held for {waited} ns beside an idle worker")
+        if policy.equal_lengths:
+            return  # no queue of one length need be full when all of them together are
         size = sum(r.waiting_bytes for r in version.waiting.values() if r.event.key.signature == signature)
         over = 0 < policy.max_batch_bytes <= size
         self._require(not over, f"{signature!r} has {size} bytes waiting and is held beside an idle worker")

@@ -18,10 +18,12 @@ from headway.telemetry import learned
 from headway.telemetry.counters import Counters
 from headway.telemetry.histogram import Histogram
 from headway.telemetry.in_force import Deciders, values
+from headway.wire.safety import SafetyReport
 
 
 class Explainer:
-    """deciders: by model.  details: of a version from the core at an instant, None where the core does not know it."""
+    """deciders: by model.  details: of a version from the core at an instant, None where the core does not know it.
+    safety: what was found of each version that has loaded."""
 
     def __init__(
         self,
@@ -31,6 +33,7 @@ class Explainer:
         counters: Counters,
         details: Callable[[VersionId, Instant], VersionDetail | None],
         clock: Callable[[], Instant],
+        safety: Callable[[], Mapping[VersionId, SafetyReport]] = dict,
     ) -> None:
         places = lay_out(specs, available_cores(settings.server.threads)).places
         self._settings = settings
@@ -43,6 +46,7 @@ class Explainer:
         self._counters = counters
         self._details = details
         self._clock = clock
+        self._safety = safety
 
     def __call__(self, model: str, version: int) -> dict[str, Any] | None:
         """None while the core does not know the version. Raises KeyError for one that is not configured."""
@@ -53,7 +57,8 @@ class Explainer:
         counts = self._counters.versions.get(id)
         if detail is None or counts is None:
             return None
-        in_force = values(spec, threads, detail, self._settings, self._deciders[model])
+        report = self._safety().get(id)
+        in_force = values(spec, threads, detail, self._settings, self._deciders[model], report or SafetyReport())
         batched = detail.policy.style is Style.BATCH
         return {
             "model": model,
@@ -62,6 +67,7 @@ class Explainer:
             "style": detail.policy.style.value,
             "values": [msgspec.to_builtins(value) for value in in_force],
             "cost": learned.cost(detail.cost, detail.policy, detail.view.probes) if batched else None,
+            "batch_safety": msgspec.to_builtins(report) if batched and report is not None else None,
             "slo": self._budget(spec, detail, counts.phases.outside()) if batched else None,
             "rates": {
                 "arrived_per_s": _rounded(detail.arrived_per_second),

@@ -11,7 +11,7 @@ from headway.core.outcomes import Outcome
 from headway.core.units import Instant
 from headway.telemetry.counters import Counters, VersionCounts
 from headway.telemetry.histogram import SECOND, Histogram
-from headway.telemetry.sources import Devices, Gauges, Views
+from headway.telemetry.sources import Devices, Gauges, Reports, Views
 
 VERSION = ("model", "version")
 TENANT = (*VERSION, "tenant")
@@ -164,6 +164,18 @@ def device_families(devices: Devices) -> Iterator[Metric]:
             cores.add_metric([device.name], device.cores)
             in_use.add_metric([device.name], device.in_use)
     yield from (cores, in_use)
+
+
+def safety_families(reports: Reports) -> Iterator[Metric]:
+    """One line per version that has loaded."""
+    family = GaugeMetricFamily(
+        "headway_batch_safety",
+        "1 for what was found of answers in batches when the version was loaded, and how it is served.",
+        labels=(*VERSION, "verdict", "mode"),
+    )
+    for version, report in reports().items():
+        family.add_metric((version.model, str(version.version), report.verdict, report.mode), 1)
+    yield family
 
 
 def lag_families(lags: Histogram) -> Iterator[Metric]:

@@ -14,8 +14,11 @@ from headway.core.units import MILLISECOND, NEVER
 from headway.core.views import VersionDetail
 from headway.registry.placement import CPU
 from headway.registry.spec import VersionSpec
+from headway.wire.safety import UNBATCHED, SafetyReport
 
 BY_MODEL, AUTOMATIC, BUILT_IN, BY_FILE = "the model", "automatic", "built in", "the file found"
+BY_SAFETY = "batch safety"
+"""What was found when the version was loaded decides: it is told below."""
 FROM_SLO = "slo_ms"
 """What was measured decides, within the SLO: its parts are told beside."""
 
@@ -39,12 +42,19 @@ class Deciders(msgspec.Struct, frozen=True):
 
 
 def values(
-    spec: VersionSpec, threads: int, detail: VersionDetail, settings: Settings, by: Deciders
+    spec: VersionSpec,
+    threads: int,
+    detail: VersionDetail,
+    settings: Settings,
+    by: Deciders,
+    report: SafetyReport = SafetyReport(),  # noqa: B008 - it is frozen
 ) -> Iterator[InForce]:
-    """detail: the core's own, so that what is shown is what is done.  threads: of each worker."""
+    """detail: the core's own, so that what is shown is what is done.  threads: of each worker.
+    report: what batching does to the answers."""
     policy = detail.policy
     if policy.style is Style.BATCH:
-        yield from caps(spec, detail, narrow("batching", by.model))
+        yield from caps(spec, detail, narrow("batching", by.model), report)
+        yield from company(spec, policy, by.model)
     yield from bounds(spec, policy, narrow("batching", by.model))
     yield InForce(
         "slo_ms", spec.settings.slo_ms, "ms", origin("slo_ms", by.model), "" if spec.settings.slo_ms else "none"
@@ -53,13 +63,15 @@ def values(
     yield from workers(spec, threads, detail, by.model)
 
 
-def caps(spec: VersionSpec, detail: VersionDetail, batching: Sequence[Source]) -> Iterator[InForce]:
+def caps(
+    spec: VersionSpec, detail: VersionDetail, batching: Sequence[Source], report: SafetyReport
+) -> Iterator[InForce]:
     """What ends a batch, and what it may wait for."""
     policy = detail.policy
-    lowered = policy.max_batch_size < spec.settings.batching.max_batch_size
-    yield InForce(
-        "max_batch_size", policy.max_batch_size, "rows", BY_MODEL if lowered else origin("max_batch_size", batching)
-    )
+    said = origin("max_batch_size", batching)
+    if policy.max_batch_size < spec.settings.batching.max_batch_size:
+        said = BY_SAFETY if report.mode == UNBATCHED else BY_MODEL
+    yield InForce("max_batch_size", policy.max_batch_size, "rows", said)
     tokens = policy.max_batch_tokens
     yield InForce(
         "max_batch_tokens", tokens, "padded tokens", origin("max_batch_tokens", batching), "" if tokens else "no cap"
@@ -75,6 +87,15 @@ def caps(spec: VersionSpec, detail: VersionDetail, batching: Sequence[Source]) -
     yield InForce("hold", policy.hold, "", origin("hold", batching))
     margin = policy.deadline_margin / MILLISECOND
     yield InForce("deadline_margin_ms", margin, "ms", BUILT_IN, "taken off every latest safe start")
+
+
+def company(spec: VersionSpec, policy: BatchPolicy, model: Sequence[Source]) -> Iterator[InForce]:
+    """Who may share a batch."""
+    settings = spec.settings
+    yield InForce("batch_safety", settings.batch_safety, "", origin("batch_safety", model))
+    yield InForce("batch_invariant", settings.batch_invariant, "", origin("batch_invariant", model))
+    if policy.equal_lengths:
+        yield InForce("equal_lengths", True, "", BY_SAFETY, "rows of different lengths do not share a batch")
 
 
 def batch_time(policy: BatchPolicy, batching: Sequence[Source]) -> InForce:

@@ -16,12 +16,12 @@ from headway.core.units import Instant
 from headway.telemetry import families
 from headway.telemetry.counters import Counters
 from headway.telemetry.histogram import Histogram
-from headway.telemetry.sources import Devices, Gauges, Replies, Views
+from headway.telemetry.sources import Devices, Gauges, Replies, Reports, Views
 
 
 class Metrics(Collector):
     """counters: the runtime's observer.  views: Scheduler.views, asked at each scrape for what waits.
-    devices: what versions share, asked at each scrape.
+    devices: what versions share, asked at each scrape.  safety: what was found of batches, likewise.
     lags: of the loop (LagProbe.lags).
     replies: of the HTTP server, refusals that no scheduler saw among them.
     gauges: anything else that is asked for at scrape.  clock: the one that the core's instants come from."""
@@ -35,6 +35,7 @@ class Metrics(Collector):
         gauges: Sequence[Gauges] = (),
         devices: Devices = tuple,
         clock: Callable[[], Instant] = time.monotonic_ns,
+        safety: Reports = dict,
     ) -> None:
         self._counters = counters
         self._views = views
@@ -43,6 +44,7 @@ class Metrics(Collector):
         self._gauges = gauges
         self._devices = devices
         self._clock = clock
+        self._safety = safety
         self._registry = CollectorRegistry()
         self._registry.register(self)
         ProcessCollector(registry=self._registry)  # this process's memory, descriptors, CPU time
@@ -59,6 +61,7 @@ class Metrics(Collector):
         yield from families.device_families(self._devices)
         yield from families.batch_families(self._counters)
         yield from families.worker_families(self._counters)
+        yield from families.safety_families(self._safety)
         if self._lags is not None:
             yield from families.lag_families(self._lags)
         yield from families.reply_families(self._replies())

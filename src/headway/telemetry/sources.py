@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import TypeAlias
 
+from headway.core.ids import VersionId
 from headway.core.views import DeviceView, VersionView
+from headway.wire.safety import SafetyReport
 
 Views: TypeAlias = Callable[[], Iterable[VersionView]]
 """The core's own: Scheduler.views."""
 
 Devices: TypeAlias = Callable[[], Iterable[DeviceView]]
 """The core's own: views.devices."""
+
+Reports: TypeAlias = Callable[[], Mapping[VersionId, SafetyReport]]
+"""What was found of batches in each version that has loaded: Runtime.safety."""
 
 Replies: TypeAlias = Callable[[], dict[int, int]]
 """HTTP status -> replies begun with it."""

@@ -13,6 +13,7 @@ import msgspec
 
 from headway.core.ids import BatchKey, Capacity, Measurement, Part
 from headway.core.outcomes import Outcome
+from headway.wire.safety import SafetyReport
 from headway.wire.tensors import Tensor, TensorHeader
 
 PROTOCOL_VERSION = 1
@@ -42,6 +43,7 @@ class ModelMeta(msgspec.Struct, frozen=True):
         the operator's cap may be lower. 0 = any.
     streaming: answers by generate_stream, one sequence per request.
     per_row_parameters: request parameters that may differ within a batch.
+    length_classes: each row is padded to the least of these that holds it; () = to the longest of its batch.
     """
 
     platform: str
@@ -50,6 +52,7 @@ class ModelMeta(msgspec.Struct, frozen=True):
     max_batch_size: int = 0
     streaming: bool = False
     per_row_parameters: tuple[str, ...] = ()
+    length_classes: tuple[int, ...] = ()
 
 
 # -- gateway <-> runtime -----------------------------------------------------------------------
@@ -175,12 +178,13 @@ class Load(msgspec.Struct, tag="load"):
 
 
 class Ready(msgspec.Struct, tag="ready"):
-    """worker -> runtime: loaded and warmed up."""
+    """worker -> runtime: loaded and warmed up. safety: what batching does to the answers, and what follows from it."""
 
     worker: int
     meta: ModelMeta
     capacity: Capacity
     measurements: list[Measurement]
+    safety: SafetyReport = SafetyReport()
 
 
 class LoadFailed(msgspec.Struct, tag="load_failed"):

@@ -61,6 +61,9 @@ class Durations(msgspec.Struct):
 
 
 class BatchExecutor(Protocol):
+    """One may also say, for the check of batch safety (`safety`): `computes_in`, "BF16", "FP16" or "INT8" where that is
+    less than its outputs have; `takes_made_up`, False where made-up inputs may do harm."""
+
     def load(self, context: LoadContext) -> ModelMeta:
         """Raises anything: the version has failed to load, with that message."""
 

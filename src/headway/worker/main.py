@@ -14,13 +14,15 @@ from headway.config.settings import ModelSettings
 from headway.core.ids import Capacity, Measurement
 from headway.wire.frames import ProtocolViolation
 from headway.wire.messages import PROTOCOL_VERSION, Hello, Load, LoadFailed, ModelMeta, Ready
-from headway.worker import parent, warm_up
+from headway.wire.safety import SafetyReport
+from headway.worker import parent
 from headway.worker.batches import BatchLoop
 from headway.worker.channel import Channel, connect
 from headway.worker.errors import ChannelClosed, LoadError, raised
 from headway.worker.executor import BatchExecutor, LoadContext, StreamExecutor
 from headway.worker.executors import Executor, create
 from headway.worker.log import configure
+from headway.worker.safety_load import STREAMS, settle
 from headway.worker.streams import StreamLoop
 
 EXIT_STOPPED = 0
@@ -63,7 +65,7 @@ def _serve(channel: Channel, worker: int) -> int:
     configure(f"worker {worker} {name}")
     begun = perf_counter_ns()
     try:
-        executor, meta, measurements = _load(message)
+        executor, meta, measurements, report = _load(message)
     except Exception as error:
         log.exception("load failed")
         detail = str(error) if isinstance(error, LoadError) else raised(name, error)
@@ -73,7 +75,7 @@ def _serve(channel: Channel, worker: int) -> int:
     capacity = Capacity(batch_slots=1)
     if meta.streaming:
         capacity = Capacity(batch_slots=0, sequences=_settings(message).max_sequences)
-    channel.send(Ready(worker, meta, capacity, measurements))
+    channel.send(Ready(worker, meta, capacity, measurements, report))
     log.info("ready in %d ms, %d runs to warm up", (perf_counter_ns() - begun) // 1_000_000, len(measurements))
     loop: StreamLoop | BatchLoop
     if meta.streaming:
@@ -90,15 +92,15 @@ def _serve(channel: Channel, worker: int) -> int:
     return EXIT_STOPPED
 
 
-def _load(message: Load) -> tuple[Executor, ModelMeta, list[Measurement]]:
+def _load(message: Load) -> tuple[Executor, ModelMeta, list[Measurement], SafetyReport]:
     settings = _settings(message)
     context = LoadContext(message.model, message.version, message.path, message.device, message.threads, settings)
     executor = create(message.executor)
     meta = executor.load(context)
-    if meta.streaming or not settings.warm_up.enabled:
-        return executor, meta, []
-    rows, lengths = warm_up.grid(settings, meta)
-    return executor, meta, cast(BatchExecutor, executor).warm_up(rows, lengths, settings.warm_up.repeats)
+    if meta.streaming:
+        return executor, meta, [], SafetyReport(reason=STREAMS)
+    served, measurements, report = settle(cast(BatchExecutor, executor), meta, context)
+    return served, meta, measurements, report
 
 
 def _settings(message: Load) -> ModelSettings:

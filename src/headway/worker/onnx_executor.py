@@ -36,6 +36,7 @@ class OnnxExecutor:
         self._output_names = [output.name for output in self._outputs]
         self._bf16 = frozenset(tensor.name for tensor in self._inputs if tensor.datatype == "BF16")
         self._plain = not any(tensor.datatype == "BF16" for tensor in (*self._inputs, *self._outputs))
+        self.computes_in = onnx_graph.computes_in(Path(context.path) / "model.onnx")
         self._decodes = any(tensor.datatype == "BYTES" for tensor in self._inputs)
         check_growth(self._name, self._inputs, self._outputs, self._shapes)
         return ModelMeta(

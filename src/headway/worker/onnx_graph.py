@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from mmap import ACCESS_READ, mmap
+from pathlib import Path
 from typing import Any
 
 from headway.worker.declaration import Declared
@@ -24,6 +26,16 @@ DATATYPES = {
     "tensor(double)": "FP64",
     "tensor(string)": "BYTES",
 }
+
+
+QUANTISED = (b"QuantizeLinear", b"MatMulInteger", b"ConvInteger")
+"""Names of operators that are in the file of a quantised model, as plain text."""
+
+
+def computes_in(file: Path) -> str:
+    """ "INT8" for a quantised model, else "": as its outputs say. Weights in other files are not looked at."""
+    with file.open("rb") as opened, mmap(opened.fileno(), 0, access=ACCESS_READ) as content:
+        return "INT8" if any(content.find(name) >= 0 for name in QUANTISED) else ""
 
 
 def declared_inputs(model: str, session: Any) -> tuple[list[Declared], int]:

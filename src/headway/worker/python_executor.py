@@ -90,9 +90,14 @@ class PythonExecutor:
             per_row_parameters=context.settings.per_row_parameters,
         )
 
+    @property
+    def takes_made_up(self) -> bool:
+        """Made-up inputs may mean anything to a model; it has to say that it takes them."""
+        return bool(getattr(self._model, "warm_up", False))
+
     def warm_up(self, rows: Sequence[int], lengths: Sequence[int], repeats: int) -> list[Measurement]:
-        if not getattr(self._model, "warm_up", False) or warm_up.unknown_sizes(self._inputs):
-            return []  # made-up inputs may mean anything to a model; it has to say that it takes them
+        if not self.takes_made_up or warm_up.unknown_sizes(self._inputs):
+            return []
 
         def run(rows: int, length: int) -> None:
             self.execute(warm_up.made_up(self._inputs, rows, length, 1), Durations())

@@ -1,0 +1,300 @@
+"""Whether a row's answer depends on the batch it is in: found by running made-up rows alone and together.
+
+Each probe runs alone twice: a model that differs from itself is not deterministic, and batching is not to blame. Then
+they run in batches of several sizes, lengths and orders, and every answer is compared with that alone. What follows is
+the loosest way to serve that was found to be safe:
+
+    nothing differs                         any rows together
+    differs only among different lengths    rows of one length together
+    differs otherwise                       each row alone
+    not deterministic                       each row alone: nobody can tell what batching does
+    could not be judged                     as configured, and it is said
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from time import perf_counter_ns
+
+import msgspec
+import numpy as np
+
+from headway.core.units import SECOND, Duration
+from headway.wire.messages import ModelMeta
+from headway.wire.safety import (
+    BATCHED,
+    EQUAL_LENGTHS,
+    NOT_DETERMINISTIC,
+    NOT_JUDGED,
+    SAFE,
+    UNBATCHED,
+    UNSAFE,
+    Difference,
+    SafetyReport,
+)
+from headway.worker import probe_file, probes, safety_plan, warm_up
+from headway.worker.executor import Array, BatchExecutor, Durations, LoadContext, PartArrays, PartError, PartOutput
+from headway.worker.safety_compare import Allowed, tolerances, worst_difference
+from headway.worker.safety_plan import Batch
+
+log = logging.getLogger("headway.worker")
+
+BUDGET: Duration = 3 * SECOND
+"""At load: no run begins after this much checking."""
+
+REASONS = {
+    BATCHED: "in every batch that was tried the answers are those alone, within the tolerance",
+    EQUAL_LENGTHS: "padding changes its answers: only rows of one length run together",
+    UNBATCHED: "its answers depend on their company: each row runs alone",
+    NOT_DETERMINISTIC: "it answers the same input differently from run to run, so that nobody can tell what batching "
+    "does: each row runs alone",
+}
+
+
+class NotJudged(Exception):
+    """Why nothing can be said."""
+
+
+class Subject:
+    """What is checked. computes_in: the executor's precision where it says one ("BF16"), else ""."""
+
+    def __init__(self, executor: BatchExecutor, meta: ModelMeta, context: LoadContext, takes_made_up: bool) -> None:
+        self.executor = executor
+        self.meta = meta
+        self.context = context
+        self.settings = context.settings
+        self.name = f"{context.model}/{context.version}"
+        self.takes_made_up = takes_made_up
+        self.allowed: dict[str, Allowed] = tolerances(
+            self.name,
+            meta.outputs,
+            getattr(executor, "computes_in", ""),
+            context.device,
+            self.settings.tolerances,
+        )
+
+    @property
+    def max_rows(self) -> int:
+        """Of one batch."""
+        cap = self.settings.batching.max_batch_size
+        return min(cap, self.meta.max_batch_size) if self.meta.max_batch_size else cap
+
+    @property
+    def max_tokens(self) -> int:
+        """Of one batch, 0 = any."""
+        return self.settings.batching.max_batch_tokens
+
+    @property
+    def padded(self) -> bool:
+        return any(tensor.pad_axis is not None for tensor in self.meta.inputs)
+
+    def run(self, parts: Sequence[PartArrays]) -> list[PartOutput]:
+        """Whatever the batch raises is every part's error. Inputs are read-only, as those of requests are."""
+        for part in parts:
+            for array in part.inputs.values():
+                array.flags.writeable = False
+        try:
+            outputs = self.executor.execute(parts, Durations())
+        except Exception as error:
+            log.debug("a batch of %d probes failed", len(parts), exc_info=True)
+            return [PartError(f"{type(error).__name__}: {error}")] * len(parts)
+        if len(outputs) != len(parts):
+            return [PartError(f"{len(outputs)} results for {len(parts)} requests")] * len(parts)
+        return outputs
+
+
+def check(subject: Subject, budget: Duration = BUDGET, clock: Callable[[], int] = perf_counter_ns) -> SafetyReport:
+    """Raises LoadError for settings and probes that do not fit the model."""
+    begun = clock()
+    inspection = _Inspection(subject, begun + budget, clock)
+    try:
+        report = inspection.judge()
+    except NotJudged as why:
+        report = SafetyReport(NOT_JUDGED, BATCHED, f"could not be judged: {why}", notes=tuple(inspection.notes))
+    seconds = round((clock() - begun) / SECOND, 3)
+    return msgspec.structs.replace(report, seconds=seconds)
+
+
+class _Inspection:
+    """alone: probe -> its answer.  lengths: probe -> its length."""
+
+    def __init__(self, subject: Subject, ends: int, clock: Callable[[], int]) -> None:
+        self._subject = subject
+        self._ends = ends
+        self._clock = clock
+        self.notes: list[str] = []
+        self.probes: list[PartArrays] = []
+        self.alone: dict[int, dict[str, Array]] = {}
+        self.lengths: dict[int, int] = {}
+
+    def judge(self) -> SafetyReport:
+        self._find_probes()
+        restless = self._run_again()
+        if restless is not None:
+            return self._report(NOT_DETERMINISTIC, UNBATCHED, REASONS[NOT_DETERMINISTIC], restless, 0, 0)
+        planned = self._plan()
+        if not planned:
+            return self._report(SAFE, BATCHED, "it never has company: a batch holds one row", None, 0, 0)
+        equal, mixed, ran = self._run_batches(planned)
+        restless = self._changed_meanwhile()
+        if restless is not None:
+            return self._report(NOT_DETERMINISTIC, UNBATCHED, REASONS[NOT_DETERMINISTIC], restless, ran, len(planned))
+        mode = _mode(equal, mixed)
+        worst = max((d for d in (equal, mixed) if d is not None), key=lambda difference: difference.size)
+        return self._report(SAFE if mode == BATCHED else UNSAFE, mode, REASONS[mode], worst, ran, len(planned))
+
+    def _report(
+        self, verdict: str, mode: str, reason: str, worst: Difference | None, ran: int, planned: int
+    ) -> SafetyReport:
+        return SafetyReport(verdict, mode, reason, len(self.alone), ran, planned, worst=worst, notes=tuple(self.notes))
+
+    def _in_time(self) -> bool:
+        return self._clock() < self._ends
+
+    # -- alone ---------------------------------------------------------------------------------
+
+    def _find_probes(self) -> None:
+        """Those that the model answers alone. Raises NotJudged where it answers none."""
+        subject = self._subject
+        self.probes = probe_file.read(subject.name, subject.context.path, subject.meta.inputs)
+        if self.probes:
+            self.notes.append(f"inputs from {probe_file.NAME}")
+            if not self._run_alone():
+                raise NotJudged(f"the model answers none of the inputs in {probe_file.NAME}; {self._refusal}")
+            return
+        unknown = warm_up.unknown_sizes(subject.meta.inputs)
+        if unknown:
+            raise NotJudged(f"input {unknown} has sizes that are neither padded nor fixed; give {probe_file.NAME}")
+        if not subject.takes_made_up:
+            raise NotJudged(
+                f"the model does not say that it takes made-up inputs (warm_up = True), and there is no "
+                f"{probe_file.NAME}"
+            )
+        for largest in probes.TAMENESS:
+            self.probes = probes.made_up(subject.name, subject.meta.inputs, subject.settings, largest)
+            if self._run_alone():
+                left_out = [tensor.name for tensor in subject.meta.inputs if tensor.optional]
+                self.notes += [f"optional inputs were left out: {', '.join(left_out)}"] if left_out else []
+                return
+        raise NotJudged(f"the model answers no made-up input; give {probe_file.NAME}; {self._refusal}")
+
+    def _run_alone(self) -> bool:
+        self.alone, self._refusal = {}, "there was no time to run one"
+        for number, probe in enumerate(self.probes):
+            if not self._in_time():
+                break
+            (answer,) = self._subject.run([probe])
+            if isinstance(answer, PartError):
+                self._refusal = f"it said {answer.detail}"[:300]
+            else:
+                self.alone[number] = _kept(answer)
+        self.lengths = {number: self.probes[number].length for number in self.alone}
+        return bool(self.alone)
+
+    def _run_again(self) -> Difference | None:
+        """A second time, after all the others. The worst difference where it is too large."""
+        again = 0
+        for number in list(self.alone):
+            if not self._in_time():
+                del self.alone[number]  # what was not seen to be itself is nothing to compare with
+                continue
+            again += 1
+            difference = self._second(number)
+            if difference.too_large:
+                return difference
+        if not again:
+            raise NotJudged("one row alone takes longer than there is time for")
+        refused = len(self.probes) - again
+        if refused:
+            self.notes.append(
+                f"{refused} of {len(self.probes)} inputs were not used: the model refuses them, or time was up"
+            )
+        return None
+
+    def _second(self, number: int) -> Difference:
+        subject = self._subject
+        (answer,) = subject.run([self.probes[number]])
+        return worst_difference(self.alone[number], answer, subject.meta.outputs, subject.allowed, "alone, both times")
+
+    def _changed_meanwhile(self) -> Difference | None:
+        """Whether batches have left something behind in the model."""
+        difference = self._second(next(iter(self.alone)))
+        return difference if difference.too_large else None
+
+    # -- together ------------------------------------------------------------------------------
+
+    def _plan(self) -> list[Batch]:
+        subject = self._subject
+        inputs = {tensor.name: tensor for tensor in subject.meta.inputs}
+        usable = list(self.alone)
+        found = safety_plan.groups([self.probes[n] for n in usable], inputs, subject.meta.per_row_parameters)
+        return [
+            batch
+            for group in found
+            for batch in safety_plan.plan(
+                [usable[at] for at in group], self.lengths, subject.max_rows, subject.max_tokens
+            )
+        ]
+
+    def _run_batches(self, planned: Sequence[Batch]) -> tuple[Difference | None, Difference | None, int]:
+        """The worst among equal lengths and among different ones, and how many batches ran."""
+        worst: dict[bool, Difference] = {}
+        ran = 0
+        for batch in planned:
+            if not self._in_time():
+                break
+            ran += 1
+            mixed = len({self.lengths[number] for number in batch.members}) > 1
+            found = self._worst_in(batch)
+            if mixed not in worst or found.size > worst[mixed].size:
+                worst[mixed] = found
+        if not ran:
+            raise NotJudged("there was time for rows alone and for no batch")
+        if ran < len(planned):
+            self.notes.append(f"{len(planned) - ran} of {len(planned)} batches were not run: time was up")
+        return worst.get(False), worst.get(True), ran
+
+    def _worst_in(self, batch: Batch) -> Difference:
+        subject = self._subject
+        parts = [self.probes[number] for number in batch.members]
+        answers = _apart(subject.run([_joined(parts)])[0], len(parts)) if batch.joined else subject.run(parts)
+        return max(
+            (
+                worst_difference(
+                    self.alone[number],
+                    answer,
+                    subject.meta.outputs,
+                    subject.allowed,
+                    safety_plan.in_words(batch, at, self.lengths, subject.padded),
+                )
+                for at, (number, answer) in enumerate(zip(batch.members, answers, strict=True))
+            ),
+            key=lambda difference: difference.size,
+        )
+
+
+def _mode(equal: Difference | None, mixed: Difference | None) -> str:
+    """equal, mixed: the worst among batches of these kinds; None = none ran."""
+    if equal is not None and equal.too_large:
+        return UNBATCHED
+    if mixed is None or not mixed.too_large:
+        return BATCHED
+    return UNBATCHED if equal is None else EQUAL_LENGTHS
+
+
+def _kept(answer: dict[str, Array]) -> dict[str, Array]:
+    """A copy: a model may hand out the same memory each time."""
+    return {name: np.array(array) for name, array in answer.items()}
+
+
+def _joined(parts: Sequence[PartArrays]) -> PartArrays:
+    first = parts[0]
+    inputs = {name: np.concatenate([part.inputs[name] for part in parts]) for name in first.inputs}
+    return PartArrays(len(parts), first.length, inputs, first.parameters)
+
+
+def _apart(answer: PartOutput, rows: int) -> list[PartOutput]:
+    if isinstance(answer, PartError):
+        return [answer] * rows
+    return [{name: array[row : row + 1] for name, array in answer.items()} for row in range(rows)]
