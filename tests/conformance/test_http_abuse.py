@@ -67,7 +67,7 @@ MALFORMED_HTTP: dict[str, tuple[bytes, int, str]] = {
     "bad chunk size": (raw(POST + "Transfer-Encoding: chunked\n\nzz\nabc\n"), 400, "malformed_http"),
     "huge chunk size": (raw(POST + "Transfer-Encoding: chunked\n\nffffffffffffffffff\n"), 400, "malformed_http"),
     "chunk longer than its size": (raw(POST + "Transfer-Encoding: chunked\n\n1\nabc\n0\n\n"), 400, "malformed_http"),
-    "compressed body": (infer(GOOD, Content_Encoding="gzip"), 415, "unsupported_encoding"),
+    "compressed body": (infer(GOOD, Content_Encoding="br"), 415, "unsupported_encoding"),
     "unknown expectation": (infer(GOOD, Expect="a-pony"), 417, "expectation_failed"),
     "declared body too large": (raw(POST + "Content-Length: 60000\n\n"), 413, "body_too_large"),
     "chunked body too large": (
