@@ -35,6 +35,7 @@ SMALL_PIECE = 4096
 """Bytes; smaller pieces of a body are put together at once: as objects they would take many times their size."""
 CHUNK_OVERHEAD = 16
 """Bytes around each chunk of a chunked body that nobody minds."""
+TAKEN = ((b"accept-encoding", b"gzip, deflate"),)
 BINARY = b"inference-header-content-length"
 """The header that tells tensors in binary from JSON."""
 IDLE, HEADERS, BODY = 0, 1, 2
@@ -238,7 +239,11 @@ class Reader:
         if coding is not None and coding.lower() != b"identity":
             name = compression.known(coding)
             if name is None:
-                raise Refused(UnsupportedEncoding(f"expected 'Content-Encoding: gzip' or 'deflate', got {coding!r}"))
+                raise Refused(
+                    UnsupportedEncoding(
+                        f"expected 'Content-Encoding: gzip' or 'deflate', got {coding!r}", headers=TAKEN
+                    )
+                )
             self._inflater = Inflater(name)
 
     def _has_body(self) -> bool:
