@@ -90,7 +90,7 @@ async def exchange(host: str, port: int, data: bytes, rng: random.Random) -> byt
         if ending in ("close", "reset"):
             return None
         return await reader.read()
-    except ConnectionError:
+    except OSError:
         return None  # the server closed what still sent; what it said before was seen by other connections
     finally:
         writer.close()
