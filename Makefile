@@ -11,7 +11,7 @@ ARGS ?=
 SEED ?=
 SEEDS ?= $(if $(SEED),1,200)
 
-.PHONY: help serve test check sim bench diagrams clean ready ready-dev
+.PHONY: help serve test check sim fuzz bench diagrams clean ready ready-dev
 
 help: ## what there is
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1#\2/p' $(MAKEFILE_LIST) | awk -F'#' '{ printf "%-16s %s\n", $$1, $$2 }'
@@ -31,6 +31,10 @@ check: ready-dev ## format, lint, types, imports, tidy and unit tests; under a m
 
 sim: ready-dev ## seeded worlds against the scheduler: SEEDS=1000 from seed 1 on, or SEED=17 alone; a failure says how to replay it
 	@$(BIN)/python -m headway.sim.worlds --seed $(or $(SEED),1) --seeds $(SEEDS) $(ARGS)
+
+fuzz: ready-dev ## spoiled requests over raw sockets to a real server (CONNECTIONS=10000, SEED=1); then those without sockets
+	@$(BIN)/python -m tests.fuzz.sockets --connections $(or $(CONNECTIONS),10000) --seed $(or $(SEED),1)
+	@$(BIN)/python -m pytest tests/fuzz $(ARGS)
 
 bench: ready-dev ## the figures of docs/benchmarks.md, one benchmark after the other (minutes; the machine should be idle)
 	@set -e; for each in benchmarks/*.py; do echo "== $$each"; $(BIN)/python $$each; done

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+import ssl
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any, TypeVar
 
 import uvloop
@@ -14,6 +16,7 @@ from headway.config.settings import Batching, Limits, ModelSettings
 from headway.core.outcomes import Outcome
 from headway.gateway.catalog import CatalogModel, CatalogVersion
 from headway.gateway.gateway import Gateway
+from headway.gateway.listening import tls
 from headway.wire.messages import (
     Cancel,
     InputMeta,
@@ -31,6 +34,8 @@ from headway.wire.tensors import DATATYPES, Tensor
 T = TypeVar("T")
 M = TypeVar("M")
 
+CERTIFICATES = Path(__file__).parents[1] / "certificates"
+CERTIFICATE, KEY = CERTIFICATES / "certificate.pem", CERTIFICATES / "key.pem"
 PATIENCE_S = 20
 """How long a test waits for what must come; it decides nothing unless something is broken."""
 
@@ -112,14 +117,26 @@ class FakeRuntime:
 
 
 class World:
-    def __init__(self, gateway: Gateway, runtime: FakeRuntime, port: int) -> None:
+    """trust: how its clients check its certificate; None = it has none. unix: where it listens instead of the port."""
+
+    def __init__(
+        self,
+        gateway: Gateway,
+        runtime: FakeRuntime,
+        port: int,
+        trust: ssl.SSLContext | None = None,
+        unix: Path | None = None,
+    ) -> None:
         self.gateway = gateway
         self.runtime = runtime
         self.port = port
+        self.trust = trust
+        self.unix = unix
 
     async def connect(self) -> Client:
-        reader, writer = await asyncio.open_connection("127.0.0.1", self.port, limit=1 << 24)
-        return Client(reader, writer)
+        if self.unix is not None:
+            return Client(*await asyncio.open_unix_connection(self.unix, limit=1 << 24))
+        return Client(*await asyncio.open_connection("127.0.0.1", self.port, limit=1 << 24, ssl=self.trust))
 
     async def ask(self, method: str, path: str, body: Any = None, **headers: str) -> Answer:
         """One request on a connection of its own. body: bytes as they are, anything else as JSON."""
@@ -158,6 +175,10 @@ class Client:
 
     def close(self) -> None:
         self.writer.close()
+
+    def close_half(self) -> None:
+        """Send nothing more, and go on reading."""
+        self.writer.write_eof()
 
     async def line(self) -> bytes:
         return await within(self.reader.readline())
@@ -220,9 +241,15 @@ async def world(
     models: list[CatalogModel] | None = None,
     metas: dict[str, ModelMeta] | None = None,
     ready: bool = True,
+    secured: bool = False,
+    unix: Path | None = None,
+    unix_mode: int = 0o600,
     **settings: Any,
 ) -> AsyncIterator[World]:
-    """Models by the names in MODELS unless given, all ready unless said otherwise."""
+    """Models by the names in MODELS unless given, all ready unless said otherwise.
+
+    secured: it speaks TLS. unix: it listens there.
+    """
     runtime = runtime or FakeRuntime()
     metas = MODELS | (metas or {})
     models = [model(name, 1) for name in MODELS] if models is None else models
@@ -232,9 +259,15 @@ async def world(
         for entry in models:
             for version in entry.versions:
                 gateway.deliver(VersionStatus(entry.name, version.version, "ready", metas[entry.name]))
-    _, port = await gateway.start("127.0.0.1", 0)
+    port, trust = 0, None
+    if unix is not None:
+        await gateway.start_unix(unix, unix_mode)
+    else:
+        _, port = await gateway.start("127.0.0.1", 0, tls(str(CERTIFICATE), str(KEY)) if secured else None)
+    if secured:
+        trust = ssl.create_default_context(cafile=CERTIFICATE)
     try:
-        yield World(gateway, runtime, port)
+        yield World(gateway, runtime, port, trust, unix)
     finally:
         gateway.close()
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gzip
 import json
+import zlib
 from typing import Any
 
 import pytest
@@ -36,6 +38,16 @@ def raw(head: str, body: bytes = b"") -> bytes:
 
 
 POST = "POST /v2/models/add/infer HTTP/1.1\nHost: a\n"
+PACKED = gzip.compress(json.dumps(GOOD).encode(), mtime=0)
+
+
+def packed(body: bytes, coding: str = "gzip") -> bytes:
+    return message("POST", "/v2/models/add/infer", body, Content_Encoding=coding)
+
+
+def trailers(size: int) -> bytes:
+    return raw(POST + "Transfer-Encoding: chunked\n\n0\n" + f"X: {'a' * size}\n" * 3 + "\n")
+
 
 MALFORMED_HTTP: dict[str, tuple[bytes, int, str]] = {
     "not HTTP at all": (b"\x16\x03\x01\x02\x00\x01\x00\r\n\r\n", 400, "malformed_http"),
@@ -67,7 +79,7 @@ MALFORMED_HTTP: dict[str, tuple[bytes, int, str]] = {
     "bad chunk size": (raw(POST + "Transfer-Encoding: chunked\n\nzz\nabc\n"), 400, "malformed_http"),
     "huge chunk size": (raw(POST + "Transfer-Encoding: chunked\n\nffffffffffffffffff\n"), 400, "malformed_http"),
     "chunk longer than its size": (raw(POST + "Transfer-Encoding: chunked\n\n1\nabc\n0\n\n"), 400, "malformed_http"),
-    "compressed body": (infer(GOOD, Content_Encoding="gzip"), 415, "unsupported_encoding"),
+    "compressed body": (infer(GOOD, Content_Encoding="br"), 415, "unsupported_encoding"),
     "unknown expectation": (infer(GOOD, Expect="a-pony"), 417, "expectation_failed"),
     "declared body too large": (raw(POST + "Content-Length: 60000\n\n"), 413, "body_too_large"),
     "chunked body too large": (
@@ -75,6 +87,56 @@ MALFORMED_HTTP: dict[str, tuple[bytes, int, str]] = {
         413,
         "body_too_large",
     ),
+    "chunk size without digits": (raw(POST + "Transfer-Encoding: chunked\n\n;a=b\nabc\n"), 400, "malformed_http"),
+    "negative chunk size": (raw(POST + "Transfer-Encoding: chunked\n\n-1\nabc\n"), 400, "malformed_http"),
+    "chunk size after a space": (raw(POST + "Transfer-Encoding: chunked\n\n 3\nabc\n0\n\n"), 400, "malformed_http"),
+    "hexadecimal chunk size by its prefix": (
+        raw(POST + "Transfer-Encoding: chunked\n\n0x3\nabc\n0\n\n"),
+        400,
+        "malformed_http",
+    ),
+    "bare line feed in chunks": (
+        raw(POST + "Transfer-Encoding: chunked\n\n") + b"3\nabc\n0\n\n",
+        400,
+        "malformed_http",
+    ),
+    "control character in a chunk extension": (
+        raw(POST + "Transfer-Encoding: chunked\n\n3;a=\0\nabc\n0\n\n"),
+        400,
+        "malformed_http",
+    ),
+    "trailers too large": (trailers(3000), 431, "headers_too_large"),
+    "chunked twice": (raw(POST + "Transfer-Encoding: chunked, chunked\n\n0\n\n"), 400, "malformed_http"),
+    "chunked with a parameter": (raw(POST + "Transfer-Encoding: chunked;a=b\n\n0\n\n"), 501, "unsupported"),
+    "length and two codings": (
+        raw(POST + "Content-Length: 3\nTransfer-Encoding: gzip, chunked\n\n0\n\n"),
+        400,
+        "malformed_http",
+    ),
+    "empty length": (raw(POST + "Content-Length: \n\n"), 400, "malformed_http"),
+    "length in other digits": (raw(POST + "Content-Length: \xb2\n\nab"), 400, "malformed_http"),
+    "length with a fraction": (raw(POST + "Content-Length: 3.0\n\nabc"), 400, "malformed_http"),
+    "carriage return in a header": (b"GET /health HTTP/1.1\r\nHost: a\r\nX: a\rb\r\n\r\n", 400, "malformed_http"),
+    "header name with a space": (raw("GET /health HTTP/1.1\nHost: a\nX Y: b\n\n"), 400, "malformed_http"),
+    "header name with a high byte": (raw("GET /health HTTP/1.1\nHost: a\nX\xff: b\n\n"), 400, "malformed_http"),
+    "unknown method": (raw("FROB /health HTTP/1.1\nHost: a\n\n"), 400, "malformed_http"),
+    "method in small letters": (raw("get /health HTTP/1.1\nHost: a\n\n"), 400, "malformed_http"),
+    "no target": (raw("GET HTTP/1.1\nHost: a\n\n"), 400, "malformed_http"),
+    "another protocol": (raw("GET /health FTP/1.1\nHost: a\n\n"), 400, "malformed_http"),
+    "no version number": (raw("GET /health HTTP/\nHost: a\n\n"), 400, "malformed_http"),
+    "a reply": (raw("HTTP/1.1 200 OK\nContent-Length: 0\n\n"), 400, "malformed_http"),
+    "two expectations": (infer(GOOD, Expect="100-continue, a-pony"), 417, "expectation_failed"),
+    "two content codings": (packed(PACKED, "gzip, gzip"), 415, "unsupported_encoding"),
+    "a content coding that is not supported": (packed(PACKED, "zstd"), 415, "unsupported_encoding"),
+    "no gzip": (packed(b"hello there"), 400, "invalid_request"),
+    "no deflate": (packed(b"\xff" * 30, "deflate"), 400, "invalid_request"),
+    "gzip cut short": (packed(PACKED[:-9]), 400, "invalid_request"),
+    "gzip that is broken in the middle": (packed(PACKED[:20] + b"\xff" * 20 + PACKED[40:]), 400, "invalid_request"),
+    "gzip with a wrong checksum": (packed(PACKED[:-8] + b"\0" * 8), 400, "invalid_request"),
+    "something behind gzip": (packed(PACKED + b"more"), 400, "invalid_request"),
+    "gzip behind gzip": (packed(PACKED * 2), 400, "invalid_request"),
+    "gzip bomb": (packed(gzip.compress(b" " * 40_000_000, 9)), 413, "body_too_large"),
+    "deflate bomb": (packed(zlib.compress(b" " * 40_000_000, 9), "deflate"), 413, "body_too_large"),
     "endless target": (raw(f"GET /{'a' * 8300} HTTP/1.1\nHost: a\n\n"), 414, "uri_too_long"),
     "header too large": (raw(f"GET /health HTTP/1.1\nHost: a\nX: {'a' * 8200}\n\n"), 431, "headers_too_large"),
     "headers too large": (

@@ -343,3 +343,56 @@ def test_a_broken_tokenizer_is_told_at_the_start_with_its_place(nowhere: Path) -
     with pytest.raises(TokenizerUnavailable) as error:
         start_with(nowhere)
     assert str(nowhere.parent / "tokenizer.json") in error.value.message
+
+
+@pytest.mark.parametrize(
+    ("keep", "ids"),
+    [
+        (-1, [1, 3, 4, 5, 3, 2]),
+        (6, [1, 3, 4, 5, 3, 2]),
+        (4, [1, 3, 4, 2]),
+        (3, [1, 3, 2]),
+    ],
+)
+def test_a_text_is_cut_to_the_tokens_that_are_asked_for_its_special_ones_kept(
+    encoder: CatalogModel, keep: int, ids: list[int]
+) -> None:
+    async def scenario() -> None:
+        async with encoder_world(encoder) as w:
+            answer = await ask(w, input="one two three one two", truncate_prompt_tokens=keep)
+            assert to_numpy((await w.runtime.next(Submit)).payload[0].tensors[0]).tolist() == [ids]
+            assert answer.json["usage"]["prompt_tokens"] == len(ids)
+
+    run(scenario())
+
+
+@pytest.mark.parametrize(("keep", "words"), [(7, ["7", "6"]), (0, ["at least 1"]), (2, ["2"]), (-2, ["-1"]), (1.5, [])])
+def test_a_text_cannot_be_cut_to_what_the_model_does_not_take(
+    encoder: CatalogModel, keep: float, words: list[str]
+) -> None:
+    async def scenario() -> None:
+        async with encoder_world(encoder) as w:
+            answer = await ask(w, input="one two", truncate_prompt_tokens=keep)
+            assert answer.status == 400
+            for word in words:
+                assert word in answer.json["error"]["message"]
+
+    run(scenario())
+
+
+def test_token_ids_are_cut_too(encoder: CatalogModel) -> None:
+    async def scenario() -> None:
+        async with encoder_world(encoder) as w:
+            answer = await ask(w, input=[[1, 3, 4, 5, 2], [1, 2]], truncate_prompt_tokens=2)
+            assert answer.json["usage"]["prompt_tokens"] == 4
+
+    run(scenario())
+
+
+def test_null_is_as_good_as_absent(encoder: CatalogModel) -> None:
+    async def scenario() -> None:
+        async with encoder_world(encoder) as w:
+            nulls = dict.fromkeys(("encoding_format", "dimensions", "user", "truncate_prompt_tokens"))
+            assert (await ask(w, input="one", truncate=None, **nulls)).json == (await ask(w, input="one")).json
+
+    run(scenario())

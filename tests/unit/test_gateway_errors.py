@@ -42,7 +42,7 @@ def test_an_error_of_the_inference_protocol_carries_code_and_retry_beside_the_se
         "retry_after_ms": 1501,
         "request_id": "r",
     }
-    assert response.headers == ((b"retry-after", b"2"),)
+    assert response.headers == ((b"retry-after", b"2"), (b"retry-after-ms", b"1501"))
 
 
 def test_an_outcome_without_detail_still_says_something() -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
 
 import msgspec
 
@@ -26,8 +28,12 @@ class Answer(msgspec.Struct, frozen=True):
     status: VersionStatus
 
 
+UNIX = "unix:"
+"""Before the path of a unix socket."""
+
+
 def lines(address: str, answers: Sequence[Answer]) -> Iterator[str]:
-    """address: http://HOST:PORT as a client on this machine would say it."""
+    """address: http://HOST:PORT as a client on this machine would say it, or what `unix_address` makes."""
     yield f"headway is serving on {address}"
     for answer in answers:
         name = answer.spec.name
@@ -36,9 +42,10 @@ def lines(address: str, answers: Sequence[Answer]) -> Iterator[str]:
         else:
             yield f"  {name} is ready"
     yield "Try:"
+    curl, address = how_to_ask(address)
     for example in examples([answer for answer in answers if answer.status.state == "ready"]):
-        yield f"  curl {example.format(address=address)}"
-    yield f"  curl {address}/metrics"
+        yield f"  {curl} {example.format(address=address)}"
+    yield f"  {curl} {address}/metrics"
 
 
 def examples(ready: Sequence[Answer]) -> Iterator[str]:
@@ -85,7 +92,18 @@ def first(found: Iterable[Answer]) -> Iterator[Answer]:
         return
 
 
-def client_address(host: str, port: int) -> str:
+def how_to_ask(address: str) -> tuple[str, str]:
+    """The command, and the address to give it."""
+    if not address.startswith(UNIX):
+        return "curl", address
+    return f"curl --unix-socket {shlex.quote(address.removeprefix(UNIX))}", "http://localhost"
+
+
+def unix_address(path: Path) -> str:
+    return f"{UNIX}{path}"
+
+
+def client_address(host: str, port: int, scheme: str = "http") -> str:
     """Where a client on this machine reaches a server that is bound to this host."""
     reachable = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
-    return f"http://[{reachable}]:{port}" if ":" in reachable else f"http://{reachable}:{port}"
+    return f"{scheme}://[{reachable}]:{port}" if ":" in reachable else f"{scheme}://{reachable}:{port}"

@@ -24,12 +24,25 @@ SPARE_DESCRIPTORS = 256
 @models_option
 @click.option("--host", default=None, help="Address to listen on, instead of the configuration's.")
 @click.option("--port", type=click.IntRange(0, 65535), default=None, help="0 = any free one; it is printed.")
+@click.option("--unix-socket", type=click.Path(dir_okay=False, path_type=Path), help="Listen there, not on a port.")
+@click.option("--ssl-certfile", type=click.Path(dir_okay=False, path_type=Path), help="Certificate (PEM): HTTPS.")
+@click.option("--ssl-keyfile", type=click.Path(dir_okay=False, path_type=Path), help="Its key, if not in that file.")
+@click.option("--access-log/--no-access-log", default=None, help="One line in the log for each reply.")
 @click.option(
     "--log-level", type=click.Choice(["debug", "info", "warning", "error"]), default="info", show_default=True
 )
-@click.option("--log-style", type=click.Choice(["text", "json"]), default="text", show_default=True)
+@click.option("--log-style", type=click.Choice(["text", "json"]), default=None, help="Default: the configuration's.")
 def serve(
-    config: Path | None, models: Path | None, host: str | None, port: int | None, log_level: str, log_style: str
+    config: Path | None,
+    models: Path | None,
+    host: str | None,
+    port: int | None,
+    unix_socket: Path | None,
+    ssl_certfile: Path | None,
+    ssl_keyfile: Path | None,
+    access_log: bool | None,
+    log_level: str,
+    log_style: str | None,
 ) -> None:
     """Serve the models that CONFIG names (./headway.toml if not named; defaults if there is none).
 
@@ -39,9 +52,16 @@ def serve(
     from headway.cli.server import serve_until_signal
 
     read, specs = read_all(config, models)
-    named = {"host": host, "port": port}
+    files = {"unix_socket": unix_socket, "ssl_certfile": ssl_certfile, "ssl_keyfile": ssl_keyfile}
+    named = {
+        "host": host,
+        "port": port,
+        "access_log": access_log,
+        "log_format": log_style,
+        **{name: str(file.absolute()) for name, file in files.items() if file is not None},
+    }
     read = with_server(read, **{name: value for name, value in named.items() if value is not None})
-    logs.set_up("json" if log_style == "json" else "text", log_level)
+    logs.set_up(read.settings.server.log_format, log_level)
     for warning in warnings(read, specs):
         log.warning("%s", warning)
     allow_descriptors(read.settings.limits.max_connections)

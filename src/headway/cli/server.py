@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import errno
 import gc
 import logging
 import os
@@ -14,7 +13,7 @@ from pathlib import Path
 
 import msgspec
 
-from headway.cli import announce
+from headway.cli import announce, listen
 from headway.cli.common import model_sources, server_sources
 from headway.config.errors import ConfigError, Problem
 from headway.config.load import Config
@@ -22,6 +21,7 @@ from headway.config.settings import Settings
 from headway.core.scheduler import Scheduler
 from headway.core.views import detail, devices
 from headway.gateway.catalog import CatalogModel, CatalogVersion
+from headway.gateway.edge import edge_of
 from headway.gateway.gateway import Gateway
 from headway.gateway.tokenizing import TokenizerUnavailable
 from headway.registry.spec import VersionSpec, default_versions
@@ -51,6 +51,7 @@ class Server:
     """Runtime, gateway and telemetry, joined. Lives in one event loop."""
 
     def __init__(self, config: Config, specs: Sequence[VersionSpec]) -> None:
+        self._config = config
         self._settings = with_absolute_paths(config)
         self._specs = specs
         self._heard: dict[tuple[str, int], VersionStatus] = {}
@@ -77,6 +78,7 @@ class Server:
             ),
             statistics=Statistics(counters, monotonic),
             allow_remote_admin=self._settings.server.allow_remote_admin,
+            edge=edge_of(self._settings.server, self._settings.tenant_header),
         )
         self._metrics = Metrics(
             counters,
@@ -89,20 +91,17 @@ class Server:
         )
 
     async def start(self) -> str:
-        """Listens, then starts the workers; the address. Raises ConfigError where the address cannot be had.
+        """Listens, then starts the workers; the address as a URL. Raises ConfigError where it cannot be had.
 
         Requests are answered from here on: with 503 and Retry-After for a version that is still loading.
         """
-        server = self._settings.server
         try:
-            host, port = await self._gateway.start(server.host, server.port)
+            address = await listen.listen(self._gateway, self._config)
         except TokenizerUnavailable as error:
             raise ConfigError([Problem("", "", str(error))]) from error
-        except OSError as error:
-            raise ConfigError([unreachable(server.host, server.port, error)]) from error
         self._lag.start()
         await self._runtime.start()
-        return announce.client_address(host, port)
+        return address
 
     async def settled(self) -> list[announce.Answer]:
         """Waits until every version is ready, or has failed at least once (it is tried again)."""
@@ -188,14 +187,6 @@ def with_absolute_paths(config: Config) -> Settings:
 def recorder_problem(config: Config, directory: Path, why: str) -> Problem:
     text = f"expected a folder that recordings can be written to, got {directory}: {why}"
     return Problem(str(config.path or ""), "recorder.directory", text)
-
-
-def unreachable(host: str, port: int, error: OSError) -> Problem:
-    if error.errno == errno.EADDRINUSE:
-        what = f"port {port} on {host} is in use; name another with --port, or --port 0 for any free one"
-    else:
-        what = f"cannot listen on {host} port {port}: {error.strerror or error}"
-    return Problem("", "server", what)
 
 
 async def serve_until_signal(config: Config, specs: Sequence[VersionSpec]) -> None:

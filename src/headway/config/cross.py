@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from ipaddress import ip_network
 from itertools import pairwise
 
 from headway.config.check import join
@@ -15,10 +16,14 @@ Found = tuple[str, str]
 HEADER = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
 CPU = "cpu"
 DEVICE = re.compile(rf"{CPU}|cuda:\d+")
+MODE = re.compile(r"0?[0-7]{3}")
+ORIGIN = re.compile(r"\*|[a-z][a-z0-9+.-]*://[^/\s,]+")
+UNIX = "unix"
+"""In server.trusted_proxies: whoever connects by the unix socket."""
 
 
 def cross_check_server(settings: Settings) -> list[Found]:
-    return [*server(settings), *scheduling(settings), *tenants(settings)]
+    return [*server(settings), *listening(settings), *scheduling(settings), *tenants(settings)]
 
 
 def cross_check_models(model: ModelSettings) -> list[Found]:
@@ -42,6 +47,39 @@ def server(settings: Settings) -> Iterator[Found]:
             "workers.max_backoff_s",
             f"expected at least workers.backoff_s ({workers.backoff_s:g}), got {workers.max_backoff_s:g}",
         )
+
+
+def listening(settings: Settings) -> Iterator[Found]:
+    server = settings.server
+    if server.ssl_keyfile and not server.ssl_certfile:
+        yield "server.ssl_keyfile", "expected server.ssl_certfile beside it: a key alone makes no HTTPS"
+    if server.unix_socket and server.ssl_certfile:
+        yield "server.unix_socket", "expected no server.ssl_certfile beside it: HTTPS is for host and port"
+    if not MODE.fullmatch(server.unix_socket_mode):
+        yield (
+            "server.unix_socket_mode",
+            f'expected three octal digits (for example "660"), got {server.unix_socket_mode!r}',
+        )
+    for number, proxy in enumerate(server.trusted_proxies):
+        if proxy != UNIX and not is_network(proxy):
+            yield (
+                f"server.trusted_proxies[{number}]",
+                f'expected an address, a network (for example "10.0.0.0/8") or "{UNIX}", got {proxy!r}',
+            )
+    for number, origin in enumerate(server.cors_origins):
+        if not ORIGIN.fullmatch(origin):
+            yield (
+                f"server.cors_origins[{number}]",
+                f'expected scheme://host[:port] in small letters, without a path, or "*", got {origin!r}',
+            )
+
+
+def is_network(text: str) -> bool:
+    try:
+        ip_network(text)
+    except ValueError:
+        return False
+    return True
 
 
 def scheduling(settings: Settings) -> Iterator[Found]:

@@ -104,11 +104,14 @@ class Embeddings(Struct, frozen=True, forbid_unknown_fields=True):
     tokenizer: file in the version's folder, or in the model's (the JSON of the library `tokenizers`).
     max_length: tokens; longer texts are refused, or cut where the request says so.
     output: which output holds the vectors.
+    dimensions: shorter vectors that a request may ask for, of models trained so that the first few numbers are a vector
+        of their own (Matryoshka); they are cut, and scaled to length 1 again. [] = only the model's own size.
     """
 
     tokenizer: str = "tokenizer.json"
     max_length: Positive = 256
     output: str = "embedding"
+    dimensions: tuple[Positive, ...] = ()
 
 
 class ModelSettings(Struct, frozen=True, forbid_unknown_fields=True):
@@ -161,6 +164,17 @@ class Server(Struct, frozen=True, forbid_unknown_fields=True):
 
     host: address to listen on; the default is reachable from this machine only.
     port: 0 = any free one, which is printed.
+    unix_socket: path of a unix socket to listen on instead of host and port; "" = none. Only this process's user can
+        connect unless unix_socket_mode says more. A relative path counts from the configuration file's folder.
+    unix_socket_mode: permissions of that socket, in octal.
+    ssl_certfile: PEM file with the certificate and its chain: HTTPS instead of HTTP; "" = none.
+    ssl_keyfile: PEM file with its private key, not encrypted; "" = it is in ssl_certfile.
+    trusted_proxies: addresses or networks (`10.0.0.0/8`) of proxies whose Forwarded and X-Forwarded-For are believed;
+        "unix" = whoever connects by the unix socket. [] = nobody's.
+    cors_origins: origins (`https://app.example`) whose pages may call this server from a browser; "*" = all; [] = none.
+    compress_replies_kb: replies of at least this size go out compressed to clients that accept it; 0 = none do.
+    access_log: one line in the log for each reply.
+    log_format: "text" or "json", one line per record.
     models: the model repository; a relative path counts from the configuration file's folder.
     shutdown_grace_s: at SIGTERM, for what is in flight.
     request_timeout_s: deadline of a request that names none; also the longest it may name.
@@ -170,6 +184,15 @@ class Server(Struct, frozen=True, forbid_unknown_fields=True):
 
     host: str = "127.0.0.1"
     port: Annotated[int, Meta(ge=0, le=65535)] = 8000
+    unix_socket: str = ""
+    unix_socket_mode: str = "600"
+    ssl_certfile: str = ""
+    ssl_keyfile: str = ""
+    trusted_proxies: tuple[str, ...] = ()
+    cors_origins: tuple[str, ...] = ()
+    compress_replies_kb: Count = 32
+    access_log: bool = False
+    log_format: Literal["text", "json"] = "text"
     models: str = "models"
     shutdown_grace_s: Span = 30
     request_timeout_s: Annotated[float, Meta(gt=0)] = 60
@@ -180,7 +203,9 @@ class Server(Struct, frozen=True, forbid_unknown_fields=True):
 class Limits(Struct, frozen=True, forbid_unknown_fields=True):
     """Bounds on what the server takes in.
 
-    max_body_mb: of one request; larger ones are refused before they are read.
+    max_body_mb: of one request, decompressed; larger ones are refused before they are read.
+    max_json_mb: of one request's JSON, which is parsed in one go while everybody else waits. Beyond it tensors must be
+        binary.
     max_header_kb: of one request, all headers together.
     max_connections: open at once; more are refused.
     idle_timeout_s: a connection without a request is closed after it.
@@ -191,7 +216,8 @@ class Limits(Struct, frozen=True, forbid_unknown_fields=True):
         read or wait for their turn.
     """
 
-    max_body_mb: Annotated[float, Meta(gt=0)] = 16
+    max_body_mb: Annotated[float, Meta(gt=0)] = 64
+    max_json_mb: Annotated[float, Meta(gt=0)] = 16
     max_header_kb: Positive = 64
     max_connections: Positive = 10_000
     idle_timeout_s: Annotated[float, Meta(gt=0)] = 75

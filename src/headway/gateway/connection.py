@@ -12,8 +12,11 @@ from collections.abc import Callable
 from http import HTTPStatus
 from typing import TYPE_CHECKING, cast
 
+from headway.gateway import compression
 from headway.gateway.errors import HeadwayError, RequestTimeout
 from headway.gateway.exchange import Pending, Request, Response, Stream
+from headway.gateway.forwarded import UNIX, TrustedProxies
+from headway.gateway.presence import CONTINUE, LOOK_AFTER_S, PROBE_EVERY_S, Presence, presence, probe
 from headway.gateway.reading import Reader, Refused
 
 if TYPE_CHECKING:
@@ -26,7 +29,6 @@ LINGER_S = 1.0
 """How long a connection that was refused mid-request is still read, so that the client sees why."""
 
 STATUS_LINES = {s.value: f"HTTP/1.1 {s.value} {s.phrase}\r\n".encode() for s in HTTPStatus}
-CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 
 
 class Connection(asyncio.Protocol):
@@ -34,6 +36,7 @@ class Connection(asyncio.Protocol):
 
     def __init__(self, server: HttpServer) -> None:
         self._server = server
+        self._edge = server.edge
         self._transport: asyncio.Transport = cast(asyncio.Transport, None)
         self._reader = Reader(server.limits, self._received, server.bodies)
         self._queue: deque[Request] = deque()
@@ -51,6 +54,12 @@ class Connection(asyncio.Protocol):
         self._refusing = False
         self._lingering = False
         self._closing = False
+        self._half_closed = False
+        """The client sends nothing more; whether it still reads is found out by a probe."""
+        self._probed = -PROBE_EVERY_S
+        """When it was last probed."""
+        self._proxies: TrustedProxies | None = None
+        """Set where the peer is a proxy that is believed whom it speaks for."""
 
     # -- asyncio.Protocol -------------------------------------------------------------------------
 
@@ -58,22 +67,40 @@ class Connection(asyncio.Protocol):
         self._transport = cast(asyncio.Transport, transport)
         self._transport.set_write_buffer_limits(high=WRITE_HIGH_WATER)
         peer = transport.get_extra_info("peername")
-        self._peer = str(peer[0]) if isinstance(peer, tuple) and peer else ""
+        self._peer = str(peer[0]) if isinstance(peer, tuple) and peer else UNIX if self._server.unix else ""
+        if self._edge.proxies is not None and self._edge.proxies.trusts(self._peer):
+            self._proxies = self._edge.proxies
         refusal = self._server.opened(self)
         if refusal is not None:
             self._refuse(refusal)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._closing = True
+        access = self._edge.access
         for request in self._queue:
             request.disconnected()
+            if access is not None:
+                access.gone(request, self._server.clock())
         self._queue.clear()
         self._forget_unread()
         self._server.closed(self)
 
     def eof_received(self) -> bool:
-        """A client that has closed its half is gone: nobody is left to compute for."""
-        return False
+        """The client sends nothing more. It may be gone, or it may wait for its replies: see `_probe`."""
+        if self._lingering or self._closing or self._transport.get_extra_info("sslcontext") is not None:
+            return False  # in TLS there is no closing by half: RFC 9112, 9.8
+        self._half_closed = True
+        if not self._refusing:
+            try:
+                self._reader.end()
+            except Refused as refused:
+                self._reader.abandon()
+                if not self._last_request_closes():
+                    self._refuse(refused.error)
+        if not self._queue:
+            return False
+        self._probe()
+        return not self._closing
 
     def data_received(self, data: bytes) -> None:
         if self._refusing or self._closing:
@@ -123,7 +150,7 @@ class Connection(asyncio.Protocol):
     def _hand_over(self, request: Request) -> None:
         self._queue.append(request)
         request.id = self._server.request_id(request)
-        request.peer = self._peer
+        request.peer = self._peer if self._proxies is None else self._proxies.client(self._peer, request.headers)
         request.received = self._server.clock()
         reply = self._server.handler(request)
         if isinstance(reply, Pending):
@@ -140,10 +167,11 @@ class Connection(asyncio.Protocol):
             return
         self._refusing = True
         self._forget_unread()
-        request = Request(self._reader.method, b"", {}, "1.1")
+        request = Request(self._reader.method, self._reader.target, {}, "1.1")
         request.id = self._server.request_id(request)
+        request.peer = self._peer
         request.lingers = True
-        request.reply = self._server.on_error(error, request.id)
+        request.reply = self._server.on_error(error, request)
         self._queue.append(request)
         self._flush()
 
@@ -156,7 +184,7 @@ class Connection(asyncio.Protocol):
 
     def _pace_reading(self) -> None:
         want = bool(self._backlog) or self._write_paused or len(self._queue) >= MAX_PIPELINED
-        if want != self._read_paused and not self._closing and not self._lingering:
+        if want != self._read_paused and not (self._closing or self._lingering or self._half_closed):
             self._read_paused = want
             if want:
                 self._transport.pause_reading()
@@ -193,11 +221,33 @@ class Connection(asyncio.Protocol):
         """Whether the reply is wholly written."""
         reply = request.reply
         if isinstance(reply, Response):
+            if len(reply.body) >= self._edge.compress_from:
+                if not self._compressed(request, reply):
+                    return False
+                reply = cast(Response, request.reply)
             self._settle_keep_alive(request)
             head = _head(request, reply, b"content-length: %d\r\n" % len(reply.body), self._server)
             self._transport.write(head if request.method == b"HEAD" else head + reply.body)
             return True
         return self._write_stream(request, cast(Stream, reply))
+
+    def _compressed(self, request: Request, reply: Response) -> bool:
+        """Whether it is in the coding that the client likes best; if not, it will be, and `_flush` is called again."""
+        if compression.VARY in reply.headers:
+            return True
+        coding = compression.preferred(request.headers.get(b"accept-encoding", b""))
+        if coding is None or len(reply.body) <= compression.INLINE:
+            request.reply = compression.compressed(reply, coding)
+            return True
+        if not request.compressing:
+            request.compressing = True
+
+            def then(made: Response) -> None:
+                request.reply = made
+                self._flush()
+
+            self._server.off_loop(lambda: compression.compressed(reply, coding), then)
+        return False
 
     def _write_stream(self, request: Request, stream: Stream) -> bool:
         if stream.overflowed:
@@ -234,14 +284,37 @@ class Connection(asyncio.Protocol):
         self._head_written = False
         self._since = self._server.now
         request.written()
-        if request.lingers:
+        if self._edge.access is not None:
+            self._edge.access.written(request, self._server.clock())
+        if request.lingers and not self._half_closed:
             self._linger()
-        elif not request.keep_alive:
+        elif not request.keep_alive or (self._half_closed and not self._queue and not self._backlog):
             self.close()
 
     def _settle_keep_alive(self, request: Request) -> None:
-        if self._server.draining and len(self._queue) == 1 and not self._backlog and not self._reader.mid_request:
+        leaving = self._server.draining or self._half_closed
+        if leaving and len(self._queue) == 1 and not self._backlog and not self._reader.mid_request:
             request.keep_alive = False
+
+    # -- a client that may be gone ----------------------------------------------------------------
+
+    def _probe(self) -> None:
+        """Find out whether it still reads."""
+        now = self._server.now
+        if now - self._probed >= PROBE_EVERY_S and self._queue and not self._write_paused:
+            self._probed = now
+            probe(self._transport, self._queue[0], self._head_written)
+            asyncio.get_running_loop().call_later(LOOK_AFTER_S, self._look)
+
+    def _look(self) -> None:
+        """Where nothing is read, that the client went away must be looked for."""
+        if self._closing:
+            return
+        found = presence(self._transport)
+        if found is Presence.GONE:
+            self.abort()
+        elif found is Presence.HALF:
+            self._probe()
 
     # -- closing ----------------------------------------------------------------------------------
 
@@ -271,6 +344,8 @@ class Connection(asyncio.Protocol):
     def check_time(self, now: float) -> None:
         """Called every sweep: enforce the timeout of the present state."""
         limits, waited = self._server.limits, now - self._since - self._server.sweep_s
+        if self._half_closed or self._read_paused:
+            self._look()
         if self._lingering:
             self._expire(waited, LINGER_S, self.abort)
         elif self._write_paused or self._closing:  # the client does not take what is written
@@ -316,5 +391,8 @@ def _head(request: Request, reply: Response | Stream, framing: bytes, server: Ht
         lines.append(b"connection: close\r\n")
     elif request.version == "1.0":
         lines.append(b"connection: keep-alive\r\n")
+    if server.edge.cors is not None:
+        for name, value in server.edge.cors.headers(request):
+            lines += (name, b": ", value, b"\r\n")
     lines.append(b"\r\n")
     return b"".join(lines)

@@ -34,13 +34,17 @@ FED = ("input_ids", "attention_mask", "token_type_ids")
 
 
 class EmbeddingsBody(msgspec.Struct):
-    """Unknown fields are ignored; null is as good as absent."""
+    """Unknown fields are ignored; null is as good as absent.
+
+    truncate_prompt_tokens: cut longer texts to so many tokens, -1 = to what the model takes; truncate: the same as -1.
+    """
 
     model: str
     input: str | list[Any]
     encoding_format: Literal["float", "base64"] | None = None
     dimensions: Annotated[int, Meta(ge=1)] | None = None
     truncate: bool | None = None
+    truncate_prompt_tokens: Annotated[int, Meta(ge=-1)] | None = None
     user: str | None = None
 
 
@@ -81,10 +85,11 @@ class EmbeddingsApi:
             )
         version.require_ready()
         _check_dimensions(body, version)
+        keep = _kept(body, tokenizer.max_length)
         texts, ids = split_input(body.input, self._max_parts)
         job = _Job(self._calls, version, body, request, options)
         request.on_disconnect = job.abandon
-        self._pool.submit(job.tokenize, tokenizer, texts, ids, asyncio.get_running_loop())
+        self._pool.submit(job.tokenize, tokenizer, texts, ids, keep, asyncio.get_running_loop())
         return job.call.pending
 
 
@@ -119,15 +124,19 @@ class _Job:
         self._abandoned = True
 
     def tokenize(
-        self, tokenizer: TextTokenizer, texts: list[str], ids: list[list[int]], loop: AbstractEventLoop
+        self,
+        tokenizer: TextTokenizer,
+        texts: list[str],
+        ids: list[list[int]],
+        keep: int | None,
+        loop: AbstractEventLoop,
     ) -> None:
-        """In a thread; its result goes back to the loop."""
+        """In a thread; its result goes back to the loop. keep: tokens of each, None = all."""
         if self._abandoned:
             return
-        truncate = bool(self._body.truncate)
         result: list[Tokens] | HeadwayError
         try:
-            result = tokenizer.encode(texts, truncate) if texts else tokenizer.accept(ids, truncate)
+            result = tokenizer.encode(texts, keep) if texts else tokenizer.accept(ids, keep)
         except HeadwayError as error:
             result = error
         except Exception:
@@ -175,6 +184,8 @@ class _Job:
                 f"output {settings.output!r} should be numbers of shape [texts, dimensions], "
                 f"it is {array.dtype} of shape {list(array.shape)}"
             )
+        if self._body.dimensions is not None and self._body.dimensions < array.shape[1]:
+            array = shortened(array, self._body.dimensions)
         vectors = _as_base64(array) if self._body.encoding_format == "base64" else _as_numbers(settings.output, array)
         data = [{"object": "embedding", "index": index, "embedding": v} for index, v in enumerate(vectors)]
         usage = {"prompt_tokens": self._tokens, "total_tokens": self._tokens}
@@ -235,16 +246,41 @@ def _decode(raw: bytes) -> EmbeddingsBody:
         raise BadRequest(f"the body is not an embeddings request: {error or 'nested too deeply'}") from None
 
 
+def _kept(body: EmbeddingsBody, longest: int) -> int | None:
+    """To how many tokens texts are cut; None = they are not. Raises BadRequest."""
+    wanted = body.truncate_prompt_tokens
+    if wanted is None:
+        return longest if body.truncate else None
+    if wanted > longest:
+        raise BadRequest(
+            f"truncate_prompt_tokens is {wanted}, this model takes {longest} tokens", param="truncate_prompt_tokens"
+        )
+    if wanted == 0:
+        raise BadRequest("truncate_prompt_tokens must be at least 1, or -1", param="truncate_prompt_tokens")
+    return longest if wanted < 0 else wanted
+
+
+def shortened(array: npt.NDArray[Any], dimensions: int) -> npt.NDArray[Any]:
+    """The first of each row's numbers [rows, dimensions], scaled to length 1 (in float32 or better)."""
+    cut = array[:, :dimensions].astype(np.result_type(array.dtype, np.float32))
+    norms = np.linalg.norm(cut, axis=1, keepdims=True)
+    result: npt.NDArray[Any] = cut / np.where(norms > 0, norms, 1)
+    return result
+
+
 def _check_dimensions(body: EmbeddingsBody, version: Version) -> None:
-    """Vectors are not shortened: only the model's own size may be asked for."""
+    """The model's own size, or one of those that it is said to be trained for."""
     settings = version.settings.embeddings
     if body.dimensions is None or settings is None:
         return
     sizes = {meta.name: meta.shape[-1] for meta in version.declared().outputs if meta.shape}
     own = sizes.get(settings.output, -1)
-    if own != body.dimensions:
-        known = f"has {own} dimensions" if own > 0 else "does not declare its dimensions"
-        raise BadRequest(f"model {body.model!r} {known}, asked for {body.dimensions}", param="dimensions")
+    if body.dimensions == own or (body.dimensions in settings.dimensions and body.dimensions < own):
+        return
+    known = f"makes vectors of {own} dimensions" if own > 0 else "does not declare its dimensions"
+    shorter = ", ".join(str(size) for size in settings.dimensions if size < own)
+    also = f" (or {shorter})" if shorter else ""
+    raise BadRequest(f"model {body.model!r} {known}{also}, asked for {body.dimensions}", param="dimensions")
 
 
 def _as_base64(array: npt.NDArray[Any]) -> list[str]:

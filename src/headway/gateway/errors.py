@@ -48,6 +48,12 @@ class BadRequest(ClientError):
     pass
 
 
+class TooLong(BadRequest):
+    """A text of more tokens than the model takes."""
+
+    code = "context_length_exceeded"
+
+
 class MalformedHttp(ClientError):
     code = "malformed_http"
 
@@ -197,7 +203,7 @@ FACES: dict[Outcome, Face] = {
     Outcome.INVALID_INPUT: Face(400, False, "the model refused the input"),
 }
 
-_OPENAI_TYPES = {404: "invalid_request_error", 429: "rate_limit_error", 401: "authentication_error"}
+_OPENAI_TYPES = {401: "authentication_error", 403: "permission_error", 429: "rate_limit_error"}
 _encode = msgspec.json.Encoder().encode
 
 
@@ -226,5 +232,6 @@ def _retry_headers(error: HeadwayError) -> tuple[tuple[bytes, bytes], ...]:
     if not error.retryable:
         return ((b"x-should-retry", b"false"),) if error.http_status >= 500 else ()
     if error.retry_after:
-        return ((b"retry-after", b"%d" % -(-error.retry_after // 1_000_000_000)),)
+        milliseconds = -(-error.retry_after // 1_000_000)  # openai's own clients look for it first
+        return ((b"retry-after", b"%d" % -(-milliseconds // 1_000)), (b"retry-after-ms", b"%d" % milliseconds))
     return ()

@@ -38,12 +38,14 @@ class Request:
     peer: address of the other end of the connection, no port; "" = not known.
     on_disconnect: called once if the client goes away (or is given up) before the reply is written.
     on_written: called once when the last byte of the reply was handed to the socket.
+    compressing: its reply is being compressed, by a thread.
     reservation: of room for the body, until somebody else counts it (`let_go`); None where there is no body.
     """
 
     __slots__ = (
         "_answered",
         "body",
+        "compressing",
         "headers",
         "id",
         "keep_alive",
@@ -70,6 +72,7 @@ class Request:
         self.received = 0
         self.keep_alive = False
         self.lingers = False
+        self.compressing = False
         self.reply: Response | Stream | None = None
         self.reservation: Reservation | None = None
         self.on_disconnect: Callable[[], None] | None = None
@@ -142,9 +145,23 @@ class Sink(Protocol):
 
 
 class Stream:
-    """A reply in pieces. What cannot be written yet is held, up to `limit` bytes; then the client is given up."""
+    """A reply in pieces. What cannot be written yet is held, up to `limit` bytes; then the client is given up.
 
-    __slots__ = ("_held", "_held_bytes", "_sink", "content_type", "ended", "headers", "limit", "overflowed", "status")
+    sent: bytes that were taken.
+    """
+
+    __slots__ = (
+        "_held",
+        "_held_bytes",
+        "_sink",
+        "content_type",
+        "ended",
+        "headers",
+        "limit",
+        "overflowed",
+        "sent",
+        "status",
+    )
 
     def __init__(
         self,
@@ -158,6 +175,7 @@ class Stream:
         self.limit = limit
         self.ended = False
         self.overflowed = False
+        self.sent = 0
         self._held: list[bytes] = []
         self._held_bytes = 0
         self._sink: Sink | None = None
@@ -187,6 +205,7 @@ class Stream:
         data = self._held[0] if len(self._held) == 1 else b"".join(self._held)
         self._held.clear()
         self._held_bytes = 0
+        self.sent += len(data)
         return data
 
     def _give_up(self) -> None:

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import ssl
 import time
 from collections.abc import Callable, Iterable
+from pathlib import Path
 
 from headway.config.settings import Limits
 from headway.core.units import seconds
 from headway.gateway.calls import Calls
 from headway.gateway.catalog import Catalog, CatalogModel
+from headway.gateway.edge import Edge
 from headway.gateway.embeddings import EmbeddingsApi
 from headway.gateway.errors import HeadwayError, InternalError, error_response
-from headway.gateway.exchange import Pending, Request, Response, Stream
-from headway.gateway.http import HttpServer
+from headway.gateway.exchange import Handler, Pending, Request, Response, Stream
+from headway.gateway.http import PLAIN, HttpServer
 from headway.gateway.router import path_of
 from headway.gateway.routes import Explain, Metrics, Routes, Statistics
 from headway.gateway.tracing import trace_id
@@ -31,7 +34,7 @@ class Gateway:
 
     send: takes messages to the runtime. now: monotonic nanoseconds, the runtime's own clock.
     request_timeout_s: the longest a request may take. tenant_header: "" = everybody is "default".
-    allow_remote_admin: admin routes answer to others than this host.
+    allow_remote_admin: admin routes answer to others than this host. edge: what else is done with connections.
     """
 
     def __init__(
@@ -47,6 +50,7 @@ class Gateway:
         explain: Explain | None = None,
         statistics: Statistics | None = None,
         allow_remote_admin: bool = False,
+        edge: Edge = PLAIN,
     ) -> None:
         self.catalog = Catalog(models)
         self._calls = Calls(send, now, seconds(request_timeout_s), _error_response)
@@ -66,7 +70,9 @@ class Gateway:
             started,
         )
         self._router = routes.router()
-        self._http = HttpServer(limits, self.handle, _refusal, now)
+        self._edge = edge
+        handler: Handler = self.handle if edge.cors is None else self._handle_with_cors
+        self._http = HttpServer(limits, handler, _error_response, now, edge)
 
     @property
     def in_flight(self) -> int:
@@ -83,13 +89,18 @@ class Gateway:
         """Open HTTP connections."""
         return self._http.connections
 
-    async def start(self, host: str, port: int) -> tuple[str, int]:
+    async def start(self, host: str, port: int, tls: ssl.SSLContext | None = None) -> tuple[str, int]:
         """Read the tokenizers, then listen; the address it is bound to (port 0 = any free one).
 
         Raises TokenizerUnavailable, and OSError where the address can not be had.
         """
         await asyncio.to_thread(self._embeddings.load)
-        return await self._http.start(host, port)
+        return await self._http.start(host, port, tls)
+
+    async def start_unix(self, path: Path, mode: int) -> None:
+        """The same at a unix socket with these permissions."""
+        await asyncio.to_thread(self._embeddings.load)
+        await self._http.start_unix(path, mode)
 
     async def drain(self) -> None:
         """Stop accepting, finish what is in flight, close every connection. Waits as long as that takes."""
@@ -122,12 +133,11 @@ class Gateway:
             log.exception("request %s: the handler failed", request.id)
             return _error_response(InternalError(f"internal error, logged under {request.id}"), request)
 
+    def _handle_with_cors(self, request: Request) -> Response | Pending | Stream:
+        preflight = self._edge.cors.preflight(request) if self._edge.cors is not None else None
+        return preflight or self.handle(request)
+
 
 def _error_response(error: HeadwayError, request: Request) -> Response:
     openai = path_of(request.target).startswith(b"/v1/")
     return error_response(error, openai=openai, request_id=request.id)
-
-
-def _refusal(error: HeadwayError, request_id: str) -> Response:
-    """For what never became a request: no surface was asked."""
-    return error_response(error, openai=False, request_id=request_id)

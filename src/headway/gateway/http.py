@@ -3,21 +3,30 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from email.utils import formatdate
+from pathlib import Path
 from secrets import token_hex
 
 from headway.config.settings import Limits
 from headway.gateway.budget import BodyBudget
 from headway.gateway.connection import Connection
+from headway.gateway.edge import Edge
 from headway.gateway.errors import HeadwayError, TooManyConnections
 from headway.gateway.exchange import Handler, Request, Response
+from headway.gateway.listening import bind_unix, identity
 
 BACKLOG = 1024
 MAX_REQUEST_ID = 128
+COMPRESSOR_THREADS = 1
 SWEEPS_PER_TIMEOUT = 4
 LONGEST_SWEEP_S = 0.5
+
+
+PLAIN = Edge()
 
 
 class HttpServer:
@@ -31,13 +40,15 @@ class HttpServer:
         self,
         limits: Limits,
         handler: Handler,
-        on_error: Callable[[HeadwayError, str], Response],
+        on_error: Callable[[HeadwayError, Request], Response],
         clock: Callable[[], int] = time.monotonic_ns,
+        edge: Edge = PLAIN,
     ) -> None:
         self.limits = limits
         self.handler = handler
         self.on_error = on_error
         self.clock = clock
+        self.edge = edge
         self.bodies = BodyBudget(int(limits.max_queued_mb * (1 << 20)))
         self.draining = False
         self.now = 0.0
@@ -48,24 +59,37 @@ class HttpServer:
         self.replies: dict[int, int] = {}
         """How many replies were begun, by status; those to what never became a request among them."""
         self._server: asyncio.Server | None = None
+        self._unix: tuple[Path, tuple[int, int] | None] | None = None
+        """The socket's file, and which it was when we made it."""
+        self._compressor: ThreadPoolExecutor | None = None
         self._sweep_timer: asyncio.TimerHandle | None = None
         self._empty: asyncio.Event = asyncio.Event()
         self._id_prefix = token_hex(6)
         self._ids = 0
 
-    async def start(self, host: str, port: int) -> tuple[str, int]:
+    async def start(self, host: str, port: int, tls: ssl.SSLContext | None = None) -> tuple[str, int]:
         """The address it is bound to. Raises OSError where that can not be had."""
         loop = asyncio.get_running_loop()
         self._sweep()
-        self._server = await loop.create_server(lambda: Connection(self), host, port, backlog=BACKLOG)
+        patience = self.limits.header_timeout_s if tls is not None else None
+        self._server = await loop.create_server(
+            lambda: Connection(self), host, port, backlog=BACKLOG, ssl=tls, ssl_handshake_timeout=patience
+        )
         address = self._server.sockets[0].getsockname()
         return address[0], address[1]
+
+    async def start_unix(self, path: Path, mode: int) -> None:
+        """mode: the socket's permissions. Raises OSError where it can not be had."""
+        self._sweep()
+        bound = bind_unix(path, mode)
+        self._unix = path, identity(path)
+        loop = asyncio.get_running_loop()
+        self._server = await loop.create_unix_server(lambda: Connection(self), sock=bound, backlog=BACKLOG)
 
     async def drain(self) -> None:
         """Stop accepting, finish what is in flight, close. Returns when the last connection is gone."""
         self.draining = True
-        if self._server is not None:
-            self._server.close()
+        self._stop_listening()
         for connection in tuple(self._connections):
             connection.drain()
         if self._connections:
@@ -73,12 +97,26 @@ class HttpServer:
 
     def close(self) -> None:
         """At once; whoever still waits is disconnected."""
-        if self._server is not None:
-            self._server.close()
+        self._stop_listening()
+        if self._compressor is not None:
+            self._compressor.shutdown(wait=False, cancel_futures=True)
         for connection in tuple(self._connections):
             connection.abort()
         if self._sweep_timer is not None:
             self._sweep_timer.cancel()
+
+    def _stop_listening(self) -> None:
+        if self._server is not None:
+            self._server.close()
+        if self._unix is not None:
+            (path, made), self._unix = self._unix, None
+            if made is not None and identity(path) == made:  # not one that another server has made since
+                path.unlink(missing_ok=True)
+
+    @property
+    def unix(self) -> bool:
+        """Whether it listens on a unix socket."""
+        return self._unix is not None
 
     @property
     def connections(self) -> int:
@@ -110,6 +148,14 @@ class HttpServer:
             return given.decode("ascii")
         self._ids += 1
         return f"{self._id_prefix}-{self._ids:x}"
+
+    def off_loop(self, work: Callable[[], Response], then: Callable[[Response], None]) -> None:
+        """Do it in a thread; `then` gets the result, in the loop."""
+        loop = asyncio.get_running_loop()
+        if self._compressor is None:
+            self._compressor = ThreadPoolExecutor(COMPRESSOR_THREADS, thread_name_prefix="headway-compressor")
+        done = loop.run_in_executor(self._compressor, work)
+        done.add_done_callback(lambda finished: None if finished.cancelled() else then(finished.result()))
 
     def _sweep(self) -> None:
         loop = asyncio.get_running_loop()

@@ -7,8 +7,11 @@ from collections.abc import Callable
 import httptools
 
 from headway.config.settings import Limits
+from headway.gateway import compression
 from headway.gateway.budget import BodyBudget, Reservation
+from headway.gateway.compression import Inflater
 from headway.gateway.errors import (
+    BadRequest,
     BodyTooLarge,
     ExpectationFailed,
     HeadersTooLarge,
@@ -28,6 +31,13 @@ MAX_HEADERS = 128
 """Header lines of one request."""
 BUSY_RETRY = 1_000_000_000
 """Nanoseconds after which one may try again where too many bodies are being read."""
+SMALL_PIECE = 4096
+"""Bytes; smaller pieces of a body are put together at once: as objects they would take many times their size."""
+CHUNK_OVERHEAD = 16
+"""Bytes around each chunk of a chunked body that nobody minds."""
+TAKEN = ((b"accept-encoding", b"gzip, deflate"),)
+BINARY = b"inference-header-content-length"
+"""The header that tells tensors in binary from JSON."""
 IDLE, HEADERS, BODY = 0, 1, 2
 
 
@@ -51,12 +61,14 @@ class Reader:
         self.wants_continue = False
         self._received = received
         self._max_body = int(limits.max_body_mb * (1 << 20))
+        self._max_json = min(self._max_body, int(limits.max_json_mb * (1 << 20)))
         self._max_header = limits.max_header_kb << 10
         self._state = IDLE
         self._parser = httptools.HttpRequestParser(self)
         self._unparsed = 0
         self._offered_upgrade = False
-        self._body: list[bytes] = []
+        self._body: list[bytes | bytearray] = []
+        self._inflater: Inflater | None = None
         self._budget = budget
         self._reservation: Reservation | None = None
         self._begin()
@@ -65,6 +77,7 @@ class Reader:
         """What was being read is of no use any more."""
         self.wants_continue = False
         self._body = []
+        self._inflater = None
         if self._reservation is not None:
             self._reservation.release()
             self._reservation = None
@@ -72,11 +85,13 @@ class Reader:
     def _begin(self) -> None:
         self.abandon()
         self.method = b""
-        self._target = b""
+        self.target = b""
         self._headers: dict[bytes, bytes] = {}
         self._header_bytes = 0
         self._header_count = 0
         self._body_bytes = 0
+        self._pieces = 0
+        self._size = 0
 
     @property
     def in_headers(self) -> bool:
@@ -94,8 +109,28 @@ class Reader:
         """Raises Refused."""
         while data:
             data = self._parse(data)
-        if self._state == HEADERS and self._unparsed > self._max_header:
-            raise Refused(self._headers_too_large())
+        if self._state == HEADERS:
+            if self._unparsed > self._max_header:
+                raise Refused(self._headers_too_large())
+        elif self._state == BODY:
+            self._check_overhead()
+
+    def end(self) -> None:
+        """Nothing more will come. Raises Refused in the middle of a request."""
+        if self._state == HEADERS:
+            raise Refused(MalformedHttp("the connection was closed by the client before the headers ended"))
+        if self._state == BODY:
+            declared = self._headers.get(b"content-length")
+            of = f" of {int(declared)}" if declared else ""
+            raise Refused(
+                MalformedHttp(f"the connection was closed by the client after {self._body_bytes}{of} bytes of the body")
+            )
+
+    def _check_overhead(self) -> None:
+        """Chunk extensions are read and not used: they could go on for ever."""
+        allowed = self._max_header + CHUNK_OVERHEAD * self._pieces
+        if self._unparsed - self._body_bytes > allowed:
+            raise Refused(MalformedHttp(f"more than {allowed} bytes beside the data of {self._pieces} chunk(s)"))
 
     def _parse(self, data: bytes) -> bytes:
         """What is left to be parsed by another parser."""
@@ -127,7 +162,7 @@ class Reader:
         if headers.pop(b"connection", b"").lower().endswith(b"close"):
             headers[b"connection"] = b"close"
         lines = b"".join(b"%b: %b\r\n" % header for header in headers.items())
-        return b"%b %b HTTP/1.1\r\n%b\r\n%b" % (self.method, self._target, lines, rest)
+        return b"%b %b HTTP/1.1\r\n%b\r\n%b" % (self.method, self.target, lines, rest)
 
     def _headers_too_large(self) -> HeadersTooLarge:
         return HeadersTooLarge(f"the request line and headers take more than {self._max_header} bytes")
@@ -141,14 +176,14 @@ class Reader:
         self._unparsed = 0  # at most one read is not counted here, and all of it is once it is parsed
 
     def on_url(self, data: bytes) -> None:
-        self._target += data
-        if len(self._target) > MAX_TARGET:
+        self.target += data
+        if len(self.target) > MAX_TARGET:
             raise Refused(UriTooLong(f"the request target takes more than {MAX_TARGET} bytes"))
 
     def on_header(self, name: bytes, value: bytes) -> None:
         self._header_bytes += len(name) + len(value) + 4
         self._header_count += 1
-        if self._header_bytes + len(self._target) > self._max_header:
+        if self._header_bytes + len(self.target) > self._max_header:
             raise Refused(self._headers_too_large())
         if self._header_count > MAX_HEADERS:
             raise Refused(HeadersTooLarge(f"more than {MAX_HEADERS} headers"))
@@ -173,8 +208,8 @@ class Reader:
         if version == "1.1" and b"host" not in headers:
             raise Refused(MalformedHttp("an HTTP/1.1 request needs a Host header"))
         length = headers.get(b"content-length")
-        if length is not None and int(length) > self._max_body:
-            raise Refused(BodyTooLarge(f"the body has {int(length)} bytes, the most is {self._max_body}"))
+        if length is not None and int(length) > self._max_json:
+            self._check_size(int(length))
         self._check_codings(version)
         expectation = headers.get(b"expect")
         if expectation is not None:
@@ -183,7 +218,7 @@ class Reader:
             self.wants_continue = version == "1.1"
         if self._has_body():
             self._reservation = Reservation(self._budget)
-            self._reserve(int(length or 0))
+            self._reserve(0 if self._inflater is not None else int(length or 0))
 
     def _reserve(self, count: int) -> None:
         """Before the bytes are kept, and before they are asked for where the client says how many there will be."""
@@ -202,29 +237,86 @@ class Reader:
                 raise Refused(NotImplementedHere(f"transfer coding {transfer!r} is not supported, 'chunked' is"))
         coding = self._headers.get(b"content-encoding")
         if coding is not None and coding.lower() != b"identity":
-            raise Refused(UnsupportedEncoding(f"content coding {coding!r} is not supported, send the body as it is"))
+            name = compression.known(coding)
+            if name is None:
+                raise Refused(
+                    UnsupportedEncoding(
+                        f"expected 'Content-Encoding: gzip' or 'deflate', got {coding!r}", headers=TAKEN
+                    )
+                )
+            self._inflater = Inflater(name)
 
     def _has_body(self) -> bool:
         return b"transfer-encoding" in self._headers or self._headers.get(b"content-length", b"0") != b"0"
 
     def on_body(self, data: bytes) -> None:
         self._body_bytes += len(data)
-        if self._body_bytes > self._max_body:
-            raise Refused(BodyTooLarge(f"the body has more than {self._max_body} bytes"))
+        self._pieces += 1
+        if self._inflater is not None:
+            self._inflate(self._inflater, data)
+            return
+        if self._body_bytes > self._max_json:
+            self._check_size(self._body_bytes)
         if b"content-length" not in self._headers:
             self._reserve(len(data))
-        self._body.append(data)
+        self._keep(data)
+
+    def _inflate(self, inflater: Inflater, data: bytes) -> None:
+        """Piece by piece: each is counted before it is kept, and too much of it is noticed before it is made."""
+        try:
+            for piece in inflater.feed(data):
+                self._size += len(piece)
+                if self._size > self._max_json:
+                    self._check_size(self._size)
+                self._reserve(len(piece))
+                self._keep(piece)
+        except BadRequest as error:
+            raise Refused(error) from None
+
+    def _keep(self, data: bytes) -> None:
+        body = self._body
+        if not body or len(data) >= SMALL_PIECE:
+            body.append(data)
+        elif isinstance(body[-1], bytearray):
+            body[-1] += data
+        else:
+            body.append(bytearray(data))
+
+    def _check_size(self, size: int) -> None:
+        """size: of the body so far as the model gets it, decompressed; more than JSON may have."""
+        if size > self._max_body:
+            raise Refused(BodyTooLarge(f"the body has {size} bytes or more, the most is {self._max_body}"))
+        header = self._headers.get(BINARY)
+        if header is None:
+            raise Refused(
+                BodyTooLarge(
+                    f"the body has {size} bytes or more, as JSON the most is {self._max_json}: send the tensors of "
+                    f"a request this large in binary (Inference-Header-Content-Length), up to {self._max_body} bytes"
+                )
+            )
+        if not header.isdigit() or int(header[:20]) > self._max_json:
+            raise Refused(
+                BodyTooLarge(
+                    f"expected 'Inference-Header-Content-Length' of at most {self._max_json} for a body of {size} "
+                    f"bytes or more, got {header[:40].decode('latin-1')!r}"
+                )
+            )
 
     def on_message_complete(self) -> None:
         if b"upgrade" in self._headers and self._parser.should_upgrade() and self._has_body():
             self._offered_upgrade = True
             return
+        if self._inflater is not None:
+            try:
+                self._inflater.finish()
+            except BadRequest as error:
+                raise Refused(error) from None
         self._state = IDLE
         self.mark += 1
         self._unparsed = 0
         self.wants_continue = False
-        request = Request(self.method, self._target, self._headers, self._parser.get_http_version())
-        request.body = self._body[0] if len(self._body) == 1 else b"".join(self._body)
+        request = Request(self.method, self.target, self._headers, self._parser.get_http_version())
+        request.body = bytes(self._body[0]) if len(self._body) == 1 else b"".join(self._body)
         request.reservation, self._reservation = self._reservation, None
         request.keep_alive = self._parser.should_keep_alive() and self.method != b"CONNECT"
         self._body = []

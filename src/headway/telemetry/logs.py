@@ -7,7 +7,7 @@ import logging
 import re
 import sys
 import time
-from typing import Literal, TextIO
+from typing import Any, Literal, TextIO
 
 SECRET = re.compile(
     r"(?i)(authorization|x-api-key)(['\"]?\s*[:=]\s*|['\"]?,\s*)(b?['\"])?((?:bearer|basic)\s+)?[^\s'\",;}]+"
@@ -29,9 +29,10 @@ def without_secrets(text: str) -> str:
     return SECRET.sub(r"\1\2[hidden]", text)
 
 
-def fields_of(record: logging.LogRecord) -> dict[str, str]:
-    """request_id is what was given as `extra={"request_id": ...}`; missing otherwise."""
-    fields = {
+def fields_of(record: logging.LogRecord) -> dict[str, Any]:
+    """request_id is what was given as `extra={"request_id": ...}`, missing otherwise; what was given as
+    `extra={"fields": {...}}` are fields of their own."""
+    fields: dict[str, Any] = {
         "time": time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created)) + f".{int(record.msecs):03d}Z",
         "level": record.levelname.lower(),
         "logger": record.name,
@@ -40,6 +41,7 @@ def fields_of(record: logging.LogRecord) -> dict[str, str]:
     request = getattr(record, "request_id", None)
     if request is not None:
         fields["request_id"] = str(request)
+    fields |= getattr(record, "fields", {})
     if record.exc_info:
         fields["error"] = without_secrets(logging.Formatter().formatException(record.exc_info))
     return fields

@@ -1,0 +1,61 @@
+"""Where the server listens, as the settings say, and what is wrong where it cannot."""
+
+from __future__ import annotations
+
+import errno
+import ssl
+from pathlib import Path
+
+from headway.cli import announce
+from headway.config.errors import ConfigError, Problem
+from headway.config.load import Config
+from headway.gateway.gateway import Gateway
+from headway.gateway.listening import tls
+
+
+async def listen(gateway: Gateway, config: Config) -> str:
+    """The address as a URL that a client on this machine would use. Raises ConfigError, and TokenizerUnavailable."""
+    server = config.settings.server
+    if server.unix_socket and server.ssl_certfile:
+        raise ConfigError([Problem("", "server", "a unix socket has no HTTPS: name ssl_certfile or unix_socket")])
+    if server.unix_socket:
+        return await listen_unix(gateway, config.resolve(server.unix_socket), int(server.unix_socket_mode, 8))
+    context = secured(config)
+    try:
+        host, port = await gateway.start(server.host, server.port, context)
+    except OSError as error:
+        raise ConfigError([unreachable(server.host, server.port, error)]) from error
+    return announce.client_address(host, port, "https" if context else "http")
+
+
+async def listen_unix(gateway: Gateway, path: Path, mode: int) -> str:
+    try:
+        await gateway.start_unix(path, mode)
+    except OSError as error:
+        text = f"cannot listen on {path}: {error.strerror or error}"
+        raise ConfigError([Problem("", "server.unix_socket", text)]) from error
+    return announce.unix_address(path)
+
+
+def secured(config: Config) -> ssl.SSLContext | None:
+    """None = plain HTTP."""
+    server = config.settings.server
+    if not server.ssl_certfile:
+        if server.ssl_keyfile:
+            raise ConfigError([Problem("", "server.ssl_keyfile", "expected server.ssl_certfile beside it")])
+        return None
+    certificate = str(config.resolve(server.ssl_certfile))
+    key = str(config.resolve(server.ssl_keyfile)) if server.ssl_keyfile else ""
+    try:
+        return tls(certificate, key)
+    except OSError as error:
+        text = f"no certificate and key from {certificate}{f' and {key}' if key else ''}: {error.strerror or error}"
+        raise ConfigError([Problem("", "server.ssl_certfile", text)]) from error
+
+
+def unreachable(host: str, port: int, error: OSError) -> Problem:
+    if error.errno == errno.EADDRINUSE:
+        what = f"port {port} on {host} is in use; name another with --port, or --port 0 for any free one"
+    else:
+        what = f"cannot listen on {host} port {port}: {error.strerror or error}"
+    return Problem("", "server", what)
