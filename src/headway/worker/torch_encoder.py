@@ -72,6 +72,10 @@ class HuggingFaceEncoder:
         return self._told.vocabulary
 
     @property
+    def padding_id(self) -> int:
+        return self._told.padding
+
+    @property
     def longest(self) -> int:
         """Tokens of the longest text; 0 = no limit is known."""
         return self._told.positions
@@ -113,9 +117,14 @@ class HuggingFaceEncoder:
         return [self._finished((states * weights).sum(1) / weights.sum(1).clamp(min=1e-9))]
 
     def packs(self, parts: Sequence[PartArrays]) -> bool:
-        """Where a mask hides tokens inside of a text the padded way is taken."""
+        """Where a mask hides tokens of a text, or where positions depend on them, the padded way is taken."""
+        if self._packed is None:
+            return False
         masks = (part.inputs.get("attention_mask") for part in parts)
-        return self._packed is not None and all(mask is None or bool(mask.all()) for mask in masks)
+        if not all(mask is None or bool(mask.all()) for mask in masks):
+            return False
+        padding = self._packed.without_position
+        return padding is None or not any((part.inputs["input_ids"] == padding).any() for part in parts)
 
     def run_packed(self, parts: Sequence[PartArrays]) -> list[dict[str, Array]]:
         assert self._packed is not None

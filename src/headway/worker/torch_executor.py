@@ -221,10 +221,11 @@ def _model(name: str, context: LoadContext) -> TorchModel:
 
 
 def _probes(model: HuggingFaceEncoder, inputs: Sequence[InputMeta]) -> list[PartArrays]:
-    """Texts of mixed lengths, of tokens drawn at random but always the same."""
+    """Texts of mixed lengths, of tokens drawn at random but always the same, none of them the padding."""
     drawn = np.random.default_rng(0)
+    known = np.delete(np.arange(model.vocabulary), model.padding_id)
     lengths = [length for length in LENGTHS if not model.longest or length <= model.longest]
-    ids = [drawn.integers(0, model.vocabulary, (1, length)) for length in lengths]
+    ids = [drawn.choice(known, (1, length)) for length in lengths]
     return [PartArrays(1, one.shape[1], {inputs[0].name: one}, {}) for one in ids]
 
 

@@ -31,14 +31,20 @@ Block = tuple[int, int]
 
 
 class PackedEncoder:
-    """module: transformers' own, of a type in FAMILY."""
+    """module: transformers' own, of a type in FAMILY.
+
+    without_position: a token that is not counted where it stands in a text, so that such a text cannot be packed;
+        None where there is none.
+    """
 
     def __init__(self, module: Any) -> None:
         config = module.config
         self._embeddings = module.embeddings
         self._layers = list(module.encoder.layer)
         self._heads = int(config.num_attention_heads)
-        self._first = int(config.pad_token_id) + 1 if config.model_type in FIRST_POSITION_AFTER_PADDING else 0
+        offset = config.model_type in FIRST_POSITION_AFTER_PADDING
+        self.without_position = int(config.pad_token_id) if offset else None
+        self._first = int(config.pad_token_id) + 1 if offset else 0
 
     @classmethod
     def of(cls, module: Any) -> PackedEncoder | None:
