@@ -288,7 +288,7 @@ def test_int8_is_for_processors_only(folder: Path, monkeypatch: pytest.MonkeyPat
 def test_a_gpu_that_torch_does_not_find_is_told(folder: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("headway.worker.devices.check_there", lambda name, device: None)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    with pytest.raises(LoadError, match="device 'cuda:0': the installed torch .* finds no CUDA"):
+    with pytest.raises(LoadError, match=r"device 'cuda:0': the installed torch .* finds no CUDA"):
         TorchExecutor().load(context(folder, ModelSettings(), device="cuda:0"))
 
 
