@@ -25,6 +25,7 @@ def page(told: Told) -> Iterator[str]:
         ("in force", in_force(told["values"])),
         ("run time of a batch, as predicted", cost(told["cost"])),
         ("now", now(told)),
+        ("memory of a batch at its peak, beside the loaded model", memory(told.get("memory"))),
         ("completed requests, as measured", phases(told["phases"])),
         ("what the SLO leaves for waiting", budget(told["slo"])),
     ):
@@ -65,6 +66,21 @@ def cost(told: Told | None) -> Iterator[str]:
     ]
     yield from columns(("rows", "length", "lower ms", "median ms", "upper ms", "ms per row", "speed-up", ""), rows)
     yield "speed-up: against its rows one by one; where it is 1, batching gains nothing"
+
+
+def memory(told: Told | None) -> Iterator[str]:
+    """As measured while warming up."""
+    if told is None:
+        return
+    limit, cap = told["limit"], told["max_batch_tokens"]
+    line = f"at most {mebibytes(told['fixed'])} and {told['per_token'] / 1024:.3g} KiB per token"
+    yield line + (f"; of {mebibytes(limit)} that gives {cap} tokens" if limit and cap else "")
+    rows = [(str(rows), str(length), mebibytes(peak)) for rows, length, peak in told["points"]]
+    yield from columns(("rows", "length", "peak"), rows)
+
+
+def mebibytes(size: int) -> str:
+    return f"{size / (1 << 20):.1f} MiB"
 
 
 def now(told: Told) -> Iterator[str]:

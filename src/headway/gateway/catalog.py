@@ -101,6 +101,8 @@ class Version:
         rows = batching.max_batch_size
         if self.meta is not None and self.meta.max_batch_size:
             rows = min(rows, self.meta.max_batch_size)
+        if self.meta is not None and self.meta.max_batch_tokens:
+            rows = min(rows, self.meta.max_batch_tokens // length)
         if batching.max_batch_tokens:
             rows = min(rows, batching.max_batch_tokens // length)
         return max(rows, 1)

@@ -16,6 +16,7 @@ from headway.registry.placement import CPU
 from headway.registry.spec import VersionSpec
 
 BY_MODEL, AUTOMATIC, BUILT_IN, BY_FILE = "the model", "automatic", "built in", "the file found"
+BY_MEMORY = "the worker's memory"
 FROM_SLO = "slo_ms"
 """What was measured decides, within the SLO: its parts are told beside."""
 
@@ -61,9 +62,8 @@ def caps(spec: VersionSpec, detail: VersionDetail, batching: Sequence[Source]) -
         "max_batch_size", policy.max_batch_size, "rows", BY_MODEL if lowered else origin("max_batch_size", batching)
     )
     tokens = policy.max_batch_tokens
-    yield InForce(
-        "max_batch_tokens", tokens, "padded tokens", origin("max_batch_tokens", batching), "" if tokens else "no cap"
-    )
+    said = origin("max_batch_tokens", batching) if tokens == spec.settings.batching.max_batch_tokens else BY_MEMORY
+    yield InForce("max_batch_tokens", tokens, "padded tokens", said, "" if tokens else "no cap")
     payload = policy.max_batch_bytes / MEBIBYTE
     note = "payload, as it travels to the worker" if payload else "no cap"
     yield InForce("max_batch_mb", payload, "MiB", origin("max_batch_mb", batching), note)

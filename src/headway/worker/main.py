@@ -21,6 +21,7 @@ from headway.worker.errors import ChannelClosed, LoadError, raised
 from headway.worker.executor import BatchExecutor, LoadContext, StreamExecutor
 from headway.worker.executors import Executor, create
 from headway.worker.log import configure
+from headway.worker.memory import MemoryWatch
 from headway.worker.streams import StreamLoop
 
 EXIT_STOPPED = 0
@@ -97,7 +98,9 @@ def _load(message: Load) -> tuple[Executor, ModelMeta, list[Measurement]]:
     if meta.streaming or not settings.warm_up.enabled:
         return executor, meta, []
     rows, lengths = warm_up.grid(settings, meta)
-    return executor, meta, cast(BatchExecutor, executor).warm_up(rows, lengths, settings.warm_up.repeats)
+    measurements = cast(BatchExecutor, executor).warm_up(rows, lengths, settings.warm_up.repeats)
+    watch: MemoryWatch | None = getattr(executor, "memory", None)
+    return executor, msgspec.structs.replace(meta, memory=watch.found() if watch else None), measurements
 
 
 def _settings(message: Load) -> ModelSettings:

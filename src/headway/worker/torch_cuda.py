@@ -9,6 +9,7 @@ import torch
 
 from headway.worker import devices
 from headway.worker.errors import LoadError
+from headway.worker.memory import Peak
 from headway.worker.torch_device import Cpu, Cuda, Device
 
 
@@ -47,8 +48,26 @@ class TorchGpu:
     def free(self) -> int:
         return int(torch.cuda.mem_get_info(self._device)[0])
 
+    def peak(self) -> Peak:
+        return AllocatedPeak(self._device)
+
     def empty_cache(self) -> None:
         torch.cuda.empty_cache()
+
+
+class AllocatedPeak:
+    """By torch's allocator, which counts what tensors take."""
+
+    def __init__(self, device: Any) -> None:
+        self._device = device
+        self._before = int(torch.cuda.memory_allocated(device))
+
+    def begin(self) -> bool:
+        torch.cuda.reset_peak_memory_stats(self._device)
+        return True
+
+    def taken(self) -> int:
+        return max(0, int(torch.cuda.max_memory_allocated(self._device)) - self._before)
 
 
 def device_of(model: str, device: str) -> Device:

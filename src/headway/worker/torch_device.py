@@ -16,6 +16,7 @@ from contextlib import AbstractContextManager
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from headway.worker.executor import Array
+from headway.worker.memory import HostPeak, Peak
 from headway.worker.torch_tensors import to_array, to_tensor
 
 Fed: TypeAlias = Sequence[tuple[Array, str]]
@@ -45,6 +46,9 @@ class Device(Protocol):
     def free(self) -> int:
         """Bytes that batches may take; 0 = not known, or no matter."""
 
+    def peak(self) -> Peak:
+        """Measures what a batch takes."""
+
     def recover(self) -> None:
         """After a batch that ran out of memory."""
 
@@ -60,6 +64,9 @@ class Cpu:
 
     def free(self) -> int:
         return 0
+
+    def peak(self) -> Peak:
+        return HostPeak()
 
     def recover(self) -> None:
         """Nothing is kept."""
@@ -89,6 +96,8 @@ class Gpu(Protocol):
     def synchronize(self, stream: Any) -> None: ...
 
     def free(self) -> int: ...
+
+    def peak(self) -> Peak: ...
 
     def empty_cache(self) -> None: ...
 
@@ -137,6 +146,9 @@ class Cuda:
 
     def free(self) -> int:
         return self._gpu.free()
+
+    def peak(self) -> Peak:
+        return self._gpu.peak()
 
     def recover(self) -> None:
         self._gpu.empty_cache()

@@ -23,6 +23,7 @@ from headway.worker.declaration import with_padding
 from headway.worker.errors import LoadError, ResultError
 from headway.worker.executor import Array, Durations, LoadContext, PartArrays, PartError, PartOutput
 from headway.worker.growth import Shapes, check_growth
+from headway.worker.memory import MemoryWatch
 from headway.worker.stacking import cut, stack
 from headway.worker.torch_cuda import device_of
 from headway.worker.torch_encoder import HuggingFaceEncoder
@@ -48,6 +49,8 @@ class TorchExecutor:
         )
         self._inputs, self._outputs = with_padding(self._name, settings, model.inputs, model.outputs)
         self._packed = False
+        limit = context.settings.memory_mb << 20
+        self.memory = MemoryWatch(limit or self._device.free(), self._device.peak())
         if isinstance(model, HuggingFaceEncoder):
             self._packed = self._decide(model)
         else:
@@ -72,7 +75,9 @@ class TorchExecutor:
 
         self._device.recording = not self._packed
         try:
-            return warm_up.measure(rows, lengths, repeats, self._context.settings.batching.max_batch_tokens, run)
+            return warm_up.measure(
+                rows, lengths, repeats, self._context.settings.batching.max_batch_tokens, run, self.memory
+            )
         finally:
             self._device.recording = False
 
