@@ -1,4 +1,4 @@
-"""The same masked mean by three executors, and how a test loads and feeds them."""
+"""The same masked mean by four executors, and how a test loads and feeds them."""
 
 from __future__ import annotations
 
@@ -6,12 +6,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
+import pytest
 
-from headway.config.settings import ModelSettings, Padding
+from headway.config.settings import ModelSettings, Padding, Torch
 from headway.core.ids import Measurement
 from headway.wire.messages import InputMeta, ModelMeta
 from headway.worker.executor import Durations, LoadContext, PartArrays, PartError, PartOutput
+from headway.worker.executors import create
 from headway.worker.onnx_executor import OnnxExecutor
 from headway.worker.python_executor import PythonExecutor
 from tests import models
@@ -89,10 +92,29 @@ def masked_mean(kind: str, folder: Path) -> tuple[Any, ModelMeta]:
     """A loaded executor and what it says of itself."""
     if kind == "onnx":
         models.masked_mean(folder)
+    elif kind.startswith("torch"):
+        return torch_masked_mean(kind, folder)
     else:
         python_model(folder, PYTHON_MASKED_MEAN)
     executor: Any = {"onnx": OnnxExecutor, "python": PythonExecutor, "fake": FakeExecutor}[kind]()
     return executor, executor.load(context(folder))
+
+
+SIGNATURE = Torch(
+    inputs={"values": ("FP32", (-1, -1)), "mask": ("INT64", (-1, -1))},
+    outputs={"mean": ("FP32", (-1,)), "centred": ("FP32", (-1, -1))},
+)
+
+
+def torch_masked_mean(kind: str, folder: Path) -> tuple[Any, ModelMeta]:
+    """kind: "torch.export" or "torchscript". Skips the test where torch is not installed."""
+    pytest.importorskip("torch")
+    from tests import torch_models
+
+    make = torch_models.exported_masked_mean if kind == "torch.export" else torch_models.scripted_masked_mean
+    executor: Any = create("torch")
+    settings = msgspec.structs.replace(SETTINGS, torch=SIGNATURE)
+    return executor, executor.load(context(make(folder), settings))
 
 
 def part(rows: int, length: int, seed: int, **parameters: Any) -> PartArrays:

@@ -16,7 +16,7 @@ from tests.conformance.executors import FakeExecutor, assert_same, masked_mean, 
 LENGTHS = [5, 1, 17, 5, 2]
 
 
-@pytest.fixture(params=["fake", "onnx", "python"])
+@pytest.fixture(params=["fake", "onnx", "python", "torch.export", "torchscript"])
 def loaded(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Any, ModelMeta]:
     return masked_mean(request.param, tmp_path / "masked_mean" / "1")
 

@@ -97,9 +97,22 @@ def test_nothing_is_left_to_do_in_the_source() -> None:
     assert found == []
 
 
-def test_only_the_export_of_the_default_model_needs_more_than_the_base_install() -> None:
-    heavy = [file.name for file in python_files(SOURCE) if HEAVY & {name.split(".")[0] for name in imports(file)}]
-    assert heavy == ["minilm_export.py"]
+def test_only_the_export_of_the_default_model_and_the_torch_executor_need_more_than_the_base_install() -> None:
+    heavy = [file for file in python_files(SOURCE) if HEAVY & {name.split(".")[0] for name in imports(file)}]
+    others = [file.name for file in heavy if not (file.parent.name == "worker" and file.name.startswith("torch_"))]
+    assert others == ["minilm_export.py"]
+
+
+def test_only_one_place_imports_the_torch_executor_and_only_when_it_is_wanted() -> None:
+    importers = [
+        str(file.relative_to(SOURCE))
+        for file in python_files(SOURCE)
+        if not file.name.startswith("torch_")
+        if any(name.startswith("headway.worker.torch_") for name in imports(file))
+    ]
+    assert importers == ["worker/executors.py"]
+    top = ast.parse((SOURCE / "worker" / "executors.py").read_text()).body
+    assert not [node for node in top if isinstance(node, ast.ImportFrom) and "torch" in (node.module or "")]
 
 
 def test_a_model_is_only_ever_loaded_from_local_files() -> None:
@@ -109,7 +122,8 @@ def test_a_model_is_only_ever_loaded_from_local_files() -> None:
         for node in ast.walk(ast.parse(file.read_text()))
         if isinstance(node, ast.Call) and getattr(node.func, "attr", "") == "from_pretrained"
     ]
-    assert [name for name, _ in loads] == ["minilm_export.py"], "the one place that may load a model in this way"
+    places = ["minilm_export.py", "torch_encoder.py", "torch_encoder.py"]
+    assert [name for name, _ in loads] == places, "the places that may load a model in this way"
     for name, node in loads:
         local = {word.arg: word.value for word in node.keywords}.get("local_files_only")
         assert isinstance(local, ast.Constant) and local.value is True, f"{name}:{node.lineno}"

@@ -15,6 +15,7 @@ from click.testing import CliRunner, Result
 from headway import __version__
 from headway.cli.main import COMMANDS, main
 from headway.cli.tiny_onnx import affine
+from headway.registry.scan import FILES
 
 
 def run(*arguments: str | Path) -> Result:
@@ -108,7 +109,7 @@ def test_check_tells_every_problem_of_both_the_file_and_the_repository(skeleton:
     assert result.stderr.replace(f"{skeleton}/", "").splitlines() == [
         "headway.toml: server.prot: unknown setting; did you mean 'port'?",
         "models/affine/model.toml: instances: expected an integer >= 1, got 0",
-        "models/upper/1: expected model.onnx or model.py, found nothing",
+        f"models/upper/1: expected {FILES}, found nothing",
     ]
 
 

@@ -62,7 +62,7 @@ def test_a_name_that_is_like_no_other_gets_the_list_of_names(tmp_path: Path) -> 
         ("[limits]\nmax_body_mb = nan", "limits.max_body_mb: expected a number > 0, got nan"),
         ("[tenants.a]\nweight = 0", "tenants.a.weight: expected a number > 0, got 0"),
         ('[tenants."a b"]\nweight = 0', 'tenants."a b".weight: expected a number > 0, got 0'),
-        ("[models.m]\nexecutor = 'tf'", 'models.m.executor: expected one of "", "onnx", "python", got \'tf\''),
+        ("[models.m]\nexecutor = 'tf'", 'models.m.executor: expected one of "", "onnx", "python", "torch", got \'tf\''),
         (
             "[models.m.batching]\nmax_batch_size = 'x'",
             "models.m.batching.max_batch_size: expected an integer >= 1, got 'x'",

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from headway.config.errors import ConfigError
-from headway.registry.scan import scan
+from headway.registry.scan import FILES, scan
 from headway.registry.spec import default_versions
 
 
@@ -61,14 +61,14 @@ def test_an_executor_without_its_file_is_told(tmp_path: Path) -> None:
 
 def test_a_version_without_a_model_says_what_is_there(tmp_path: Path) -> None:
     put(tmp_path, "a/1/weights.bin")
-    assert problems_of(tmp_path) == ["a/1: expected model.onnx or model.py, found weights.bin"]
+    assert problems_of(tmp_path) == [f"a/1: expected {FILES}, found weights.bin"]
 
 
 def test_a_model_without_versions_is_told(tmp_path: Path) -> None:
     put(tmp_path, "a/model.onnx")
     assert problems_of(tmp_path) == [
         "a/model.onnx: expected in a version's folder, for example a/1/model.onnx",
-        "a: holds no version; expected NAME/VERSION/model.onnx or NAME/VERSION/model.py, VERSION a whole number from 1",
+        f"a: holds no version; expected NAME/VERSION/ with {FILES}; VERSION a whole number from 1",
     ]
 
 

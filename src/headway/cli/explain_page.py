@@ -31,6 +31,7 @@ def page(told: Told) -> Iterator[str]:
         ("run time of a batch, as predicted", cost(told["cost"])),
         ("answers in batches, as found at load", safety(told["batch_safety"])),
         ("now", now(told)),
+        ("memory of a batch at its peak, beside the loaded model", memory(told.get("memory"))),
         ("completed requests, as measured", phases(told["phases"])),
         ("what the SLO leaves for waiting", budget(told["slo"])),
     ):
@@ -76,6 +77,21 @@ def cost(told: Told | None) -> Iterator[str]:
 def safety(told: Told | None) -> Iterator[str]:
     if told is not None:
         yield from safety_text.lines(msgspec.convert(told, SafetyReport))
+
+
+def memory(told: Told | None) -> Iterator[str]:
+    """As measured while warming up."""
+    if told is None:
+        return
+    limit, cap = told["limit"], told["max_batch_tokens"]
+    line = f"at most {mebibytes(told['fixed'])} and {told['per_token'] / 1024:.3g} KiB per token"
+    yield line + (f"; of {mebibytes(limit)} that gives {cap} tokens" if limit and cap else "")
+    rows = [(str(rows), str(length), mebibytes(peak)) for rows, length, peak in told["points"]]
+    yield from columns(("rows", "length", "peak"), rows)
+
+
+def mebibytes(size: int) -> str:
+    return f"{size / (1 << 20):.1f} MiB"
 
 
 def now(told: Told) -> Iterator[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, TypeAlias
 
 from msgspec import Meta, Struct, field
 
@@ -114,10 +114,34 @@ class Embeddings(Struct, frozen=True, forbid_unknown_fields=True):
     dimensions: tuple[Positive, ...] = ()
 
 
+Signature: TypeAlias = dict[str, tuple[str, tuple[int, ...]]]
+
+
+class Torch(Struct, frozen=True, forbid_unknown_fields=True):
+    """How PyTorch runs a model: a Hugging Face encoder's folder, or a program (model.pt2, model.pt, model.ts).
+
+    dtype: what an encoder computes in. int8 = weights and, token by token, activations of its linear layers, on a CPU.
+    pooling: an encoder's states to one vector per text: "mean" of the tokens or "cls", the first; "none" = all states.
+        "" = as the folder's modules.json says, none where there is none.
+    normalize: bring that vector to length 1; not set = as modules.json says.
+    packing: "on" runs the tokens of a batch end to end, without padding; "auto" = where that is right and no slower.
+    inputs: of a program, in the order of its arguments: x = ["FP32", [-1, 4]], the first dimension being the rows and
+        -1 any size. A model.pt2 says it by itself.
+    outputs: of a program, in the order in which it returns them.
+    """
+
+    dtype: Literal["float32", "bfloat16", "float16", "int8"] = "float32"
+    pooling: Literal["", "mean", "cls", "none"] = ""
+    normalize: bool | None = None
+    packing: Literal["auto", "on", "off"] = "auto"
+    inputs: Signature = field(default_factory=dict)
+    outputs: Signature = field(default_factory=dict)
+
+
 class ModelSettings(Struct, frozen=True, forbid_unknown_fields=True):
     """models/NAME/model.toml. Everything has a default; an empty or missing file is fine.
 
-    executor: "onnx" or "python"; "" = by the file found.
+    executor: "onnx", "python" or "torch"; "" = by the file found.
     device: "cpu", or "cuda:N" where it exists.
     instances: worker processes per version.
     threads: compute threads per worker; 0 = its share of the cores.
@@ -134,10 +158,12 @@ class ModelSettings(Struct, frozen=True, forbid_unknown_fields=True):
         "report" = yes, and it is only said; "off" = no.
     batch_invariant: every batch is run at a fixed size, so that an answer has the same bits in whatever company. Needs
         `max_length` where inputs are padded.
+    memory_mb: of a worker, for one batch at its peak, beside the loaded model; what warm-up measures then caps the
+        tokens of a batch. 0 = on a GPU all that is free after loading, elsewhere no cap.
     options: handed to a python model's load() as they are.
     """
 
-    executor: Literal["", "onnx", "python"] = ""
+    executor: Literal["", "onnx", "python", "torch"] = ""
     device: str = "cpu"
     instances: Positive = 1
     threads: Count = 0
@@ -149,6 +175,7 @@ class ModelSettings(Struct, frozen=True, forbid_unknown_fields=True):
     per_row_parameters: tuple[str, ...] = ()
     batch_safety: Literal["check", "report", "off"] = "check"
     batch_invariant: bool = False
+    memory_mb: Count = 0
     batching: Batching = Batching()
     warm_up: WarmUp = WarmUp()
     inputs: dict[str, Padding] = field(default_factory=dict)
@@ -156,6 +183,7 @@ class ModelSettings(Struct, frozen=True, forbid_unknown_fields=True):
     bounds: dict[str, Bounds] = field(default_factory=dict)
     tolerances: dict[str, Tolerance] = field(default_factory=dict)
     embeddings: Embeddings | None = None
+    torch: Torch = Torch()
     options: dict[str, object] = field(default_factory=dict)
 
 

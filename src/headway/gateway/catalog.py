@@ -104,6 +104,8 @@ class Version:
         if self.meta is not None:
             rows = min(rows, self.meta.max_batch_size or rows)
             length = class_of(length, self.meta.length_classes)
+            if self.meta.max_batch_tokens:
+                rows = min(rows, self.meta.max_batch_tokens // length)
         if batching.max_batch_tokens:
             rows = min(rows, batching.max_batch_tokens // length)
         return max(rows, 1)

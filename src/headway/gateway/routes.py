@@ -204,7 +204,8 @@ class Routes:
         told = self._explain(version.model, version.number)
         if told is None:
             raise version.not_ready()
-        return _json(told | {"state": version.state, "reason": version.reason})
+        memory = None if version.meta is None else version.meta.memory
+        return _json(told | {"state": version.state, "reason": version.reason, "memory": memory})
 
     # -- common -----------------------------------------------------------------------------------
 

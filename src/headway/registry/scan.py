@@ -1,4 +1,4 @@
-"""Reads the model repository: models/NAME/VERSION/ with model.onnx or model.py, and models/NAME/model.toml.
+"""Reads the model repository: models/NAME/VERSION/ with a model's file (`EXECUTORS`), and models/NAME/model.toml.
 
 Nothing is loaded here. Every problem is collected with its place and what was expected there; names
 that begin with '.' or '_' are nobody's model and are passed over.
@@ -12,17 +12,29 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from headway.config.errors import ConfigError, Problem, nearest
+from headway.config.huggingface import is_encoder
 from headway.config.load import load_model_settings
 from headway.config.settings import ModelSettings
+from headway.registry.encoders import FolderError, filled_in
 from headway.registry.spec import VersionSpec
 
 Overrides: TypeAlias = Mapping[str, Mapping[str, Any]]
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
-EXECUTORS = {"model.onnx": "onnx", "model.py": "python"}
+EXECUTORS = {
+    "model.onnx": "onnx",
+    "model.py": "python",
+    "model.safetensors": "torch",
+    "model.safetensors.index.json": "torch",
+    "model.pt2": "torch",
+    "model.pt": "torch",
+    "model.ts": "torch",
+}
 """File -> the executor that runs it."""
 
-LAYOUT = "expected NAME/VERSION/model.onnx or NAME/VERSION/model.py, VERSION a whole number from 1"
+FILES = "model.onnx, model.py, config.json with model.safetensors, model.pt2 or model.pt"
+LAYOUT = f"expected NAME/VERSION/ with {FILES}; VERSION a whole number from 1"
+PICKLES = ("pytorch_model.bin", "model.bin", "model.ckpt", "model.pkl")
 MANIFEST = "model.toml"
 
 
@@ -77,10 +89,17 @@ def survey_version(folder: Path, settings: ModelSettings) -> tuple[VersionSpec |
     if version is None:
         return None, [Problem(str(folder), "", "not a version: expected a whole number from 1, such as 1 or 12")]
     files = [name for name in EXECUTORS if (folder / name).is_file()]
+    if "model.py" in files and settings.executor != "torch":
+        files = [name for name in files if EXECUTORS[name] != "torch"]  # weights that model.py reads by itself
     problem = wrong_files(folder, files, settings.executor)
     if problem:
         return None, [Problem(str(folder), "", problem)]
     executor = settings.executor or EXECUTORS[files[0]]
+    if executor == "torch" and is_encoder(folder):
+        try:
+            settings = filled_in(folder, settings)
+        except FolderError as error:
+            return None, [Problem(str(folder), "", str(error))]
     spec = VersionSpec(folder.parent.name, version, str(folder.resolve()), executor, settings)
     return spec, missing_tokenizer(folder, settings)
 
@@ -88,13 +107,31 @@ def survey_version(folder: Path, settings: ModelSettings) -> tuple[VersionSpec |
 def wrong_files(folder: Path, files: list[str], executor: str) -> str | None:
     """Why these files do not make one model, or None."""
     if not files:
-        present = ", ".join(entry.name for entry in listing(folder)) or "nothing"
-        return f"expected model.onnx or model.py, found {present}"
-    if executor and executor not in [EXECUTORS[name] for name in files]:
-        return f'executor = "{executor}" in {MANIFEST}, but found only {files[0]}'
-    if len(files) > 1 and not executor:
-        return f'found both model.onnx and model.py; remove one, or say executor = "onnx" or "python" in {MANIFEST}'
+        present = [entry.name for entry in listing(folder)]
+        return f"expected {FILES}, found {', '.join(present) or 'nothing'}{advice(present)}"
+    kinds = list(dict.fromkeys(EXECUTORS[name] for name in files))
+    if executor and executor not in kinds:
+        return f'executor = "{executor}" in {MANIFEST}, but found only {" and ".join(files)}'
+    if len(kinds) > 1 and not executor:
+        which = " or ".join(f'"{kind}"' for kind in kinds)
+        return f"found both {' and '.join(files)}; remove one, or say executor = {which} in {MANIFEST}"
+    chosen = [name for name in files if EXECUTORS[name] == (executor or kinds[0])]
+    if len(chosen) > 1:
+        return f"found both {' and '.join(chosen)}, expected one of them"
+    if chosen[0].startswith("model.safetensors") and not is_encoder(folder):
+        return f"found {chosen[0]} without config.json; expected the whole folder as transformers writes it"
     return None
+
+
+def advice(present: list[str]) -> str:
+    """For weights that are never read."""
+    pickles = [name for name in present if name in PICKLES]
+    if not pickles:
+        return ""
+    return (
+        f". {pickles[0]} is a pickle: reading it may run any code that is in it. Save the weights as safetensors: "
+        "model.save_pretrained(FOLDER, safe_serialization=True)"
+    )
 
 
 def missing_tokenizer(folder: Path, settings: ModelSettings) -> list[Problem]:
@@ -120,7 +157,7 @@ def stray_files(models_dir: Path) -> list[Problem]:
     return [
         Problem(str(entry), "", f"a model's file in the repository's own folder; {LAYOUT}")
         for entry in listing(models_dir)
-        if entry.is_file() and (entry.name in EXECUTORS or entry.suffix == ".onnx" or entry.name == MANIFEST)
+        if entry.is_file() and (entry.name in EXECUTORS or entry.suffix in (".onnx", ".pt2") or entry.name == MANIFEST)
     ]
 
 

@@ -12,9 +12,9 @@ from headway.config.settings import ModelSettings
 class VersionSpec(msgspec.Struct, frozen=True):
     """One version of one model, ready to be given to workers.
 
-    path: the version's folder, absolute; it holds `model.onnx` or `model.py` and what lies beside them.
-    executor: "onnx" or "python", never empty.
-    settings: model.toml with the server's overrides already laid over it.
+    path: the version's folder, absolute; it holds the model's file and what lies beside it.
+    executor: "onnx", "python" or "torch", never empty.
+    settings: model.toml with the server's overrides already laid over it, and what an encoder's own files say below it.
     """
 
     model: str

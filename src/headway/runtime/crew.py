@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 import msgspec
 
@@ -27,7 +28,7 @@ from headway.registry.spec import VersionSpec
 from headway.runtime.clock import Clock
 from headway.runtime.effects import EffectRunner, failure_outcome
 from headway.runtime.observer import Observer
-from headway.runtime.policies import batch_policy
+from headway.runtime.policies import batch_policy, lower_cap
 from headway.runtime.status import version_status
 from headway.runtime.supervisor import Supervisor
 from headway.runtime.worker_process import State, WorkerProcess
@@ -74,6 +75,8 @@ class LiveCrew:
         self._policies: dict[VersionId, BatchPolicy] = {
             version: batch_policy(spec.settings, places[version]) for version, spec in versions.items()
         }
+        self._lowered: dict[VersionId, int] = {}
+        """Caps in tokens of versions that ran out of memory."""
         self._told: dict[VersionId, VersionStatus] = {}
         self._draining = False
         self._supervisor: Supervisor
@@ -133,11 +136,32 @@ class LiveCrew:
             meta.streaming,
             meta.max_batch_size,
             report.mode == EQUAL_LENGTHS,
+            lower_cap(meta.max_batch_tokens, self._lowered.get(version, 0)),
         )
+        self._configure(version, policy)
+        self._post(WorkerReady(worker.id, ready.capacity, tuple(ready.measurements)))
+
+    def _configure(self, version: VersionId, policy: BatchPolicy) -> None:
         if policy != self._policies[version]:
             self._policies[version] = policy
             self._post(VersionConfigured(version, policy))
-        self._post(WorkerReady(worker.id, ready.capacity, tuple(ready.measurements)))
+
+    def _ran_out_of_memory(self, message: ExecuteFailed) -> None:
+        """Batches of this version are half as large from now on, also those of workers yet to come."""
+        version, rows, tokens = self._effects.size_of(message.batch)
+        if rows == 1:
+            return  # there is no smaller batch of it
+        cap = max(1, tokens // 2)
+        policy = self._policies[version]
+        lowered = lower_cap(policy.max_batch_tokens, cap)
+        log.warning(
+            "model %s ran out of memory with a batch of %d tokens; its batches have at most %d from now on",
+            version,
+            tokens,
+            lowered,
+        )
+        self._lowered[version] = lowered
+        self._configure(version, replace(policy, max_batch_tokens=lowered))
 
     def _tell(self, version: VersionId) -> None:
         """The gateway hears of a version only what is new."""
@@ -164,6 +188,8 @@ class LiveCrew:
             self._supervisor.succeeded(message.worker)
             return self._effects.emitted(message)
         if isinstance(message, ExecuteFailed):
+            if message.out_of_memory:
+                self._ran_out_of_memory(message)
             return self._effects.execute_failed(message, self._clock())
         if isinstance(message, Finished):
             return SequenceFinished(message.worker, message.request, message.attempt)

@@ -15,7 +15,7 @@ from headway.core.effects import (
     WithdrawPart,
 )
 from headway.core.events import BatchCompleted, BatchFailed, Event, PartFailure, TokensEmitted
-from headway.core.ids import BatchId, RequestId, WorkerId
+from headway.core.ids import BatchId, RequestId, VersionId, WorkerId
 from headway.core.outcomes import Outcome
 from headway.core.units import Duration, Instant
 from headway.runtime.channel import Channel
@@ -215,6 +215,14 @@ class EffectRunner:
         self._observer.batch_done(running.info(None, now))
         outcome = failure_outcome(message.code)
         return BatchFailed(message.worker, message.batch, message.elapsed, outcome, message.detail)
+
+    def size_of(self, batch: BatchId) -> tuple[VersionId, int, int]:
+        """Whose it is, its rows and its padded tokens. Raises ProtocolViolation for a batch that does not run."""
+        running = self._running.get(batch)
+        if running is None:
+            raise ProtocolViolation(f"an answer for batch {batch}, which does not run")
+        rows = sum(running.rows)
+        return running.key.version_id, rows, rows * max(running.lengths)
 
     def emitted(self, message: Emitted) -> Event:
         held = self._held.get(message.request)

@@ -26,18 +26,20 @@ def batch_policy(
     streaming: bool = False,
     model_max_batch_size: int = 0,
     equal_lengths: bool = False,
+    max_tokens: int = 0,
 ) -> BatchPolicy:
     """place: where its workers run.
     streaming: its sequences come and go one by one, and no turn could be given to a whole engine: it takes no cores.
     model_max_batch_size: rows that the model itself can take (0 = any); the lower of it and the setting counts.
     equal_lengths: padding would change its answers.
+    max_tokens: that the workers' memory holds at once (0 = any); likewise.
     """
     batching = settings.batching
     size, delay = batching.max_batch_size, batching.max_queue_delay_ms
     return BatchPolicy(
         style=Style.SEQUENCE if streaming else Style.BATCH,
         max_batch_size=min(size, model_max_batch_size) if model_max_batch_size else size,
-        max_batch_tokens=batching.max_batch_tokens,
+        max_batch_tokens=lower_cap(batching.max_batch_tokens, max_tokens),
         max_batch_bytes=batching.max_batch_bytes,
         max_batch_time=ms(batching.max_batch_ms),
         slo=ms(settings.slo_ms),
@@ -50,3 +52,8 @@ def batch_policy(
         cores=0 if streaming else place.cores,
         equal_lengths=equal_lengths,
     )
+
+
+def lower_cap(one: int, other: int) -> int:
+    """0 = no cap."""
+    return min(one, other) if one and other else one or other

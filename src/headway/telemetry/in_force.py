@@ -19,6 +19,7 @@ from headway.wire.safety import UNBATCHED, SafetyReport
 BY_MODEL, AUTOMATIC, BUILT_IN, BY_FILE = "the model", "automatic", "built in", "the file found"
 BY_SAFETY = "batch safety"
 """What was found when the version was loaded decides: it is told below."""
+BY_MEMORY = "the worker's memory"
 FROM_SLO = "slo_ms"
 """What was measured decides, within the SLO: its parts are told beside."""
 
@@ -73,9 +74,8 @@ def caps(
         said = BY_SAFETY if report.mode == UNBATCHED else BY_MODEL
     yield InForce("max_batch_size", policy.max_batch_size, "rows", said)
     tokens = policy.max_batch_tokens
-    yield InForce(
-        "max_batch_tokens", tokens, "padded tokens", origin("max_batch_tokens", batching), "" if tokens else "no cap"
-    )
+    said = origin("max_batch_tokens", batching) if tokens == spec.settings.batching.max_batch_tokens else BY_MEMORY
+    yield InForce("max_batch_tokens", tokens, "padded tokens", said, "" if tokens else "no cap")
     payload = policy.max_batch_bytes / MEBIBYTE
     note = "payload, as it travels to the worker" if payload else "no cap"
     yield InForce("max_batch_mb", payload, "MiB", origin("max_batch_mb", batching), note)

@@ -35,6 +35,28 @@ class InputMeta(msgspec.Struct, frozen=True):
     pad_value: float = 0
 
 
+class MemoryPoint(msgspec.Struct, frozen=True, array_like=True):
+    """peak: bytes that a batch of so many rows of this length took, beside the loaded model."""
+
+    rows: int
+    length: int
+    peak: int
+
+
+class MemoryUse(msgspec.Struct, frozen=True):
+    """What batches take of a worker's memory, as measured while it warmed up.
+
+    limit: bytes that a batch may take; 0 = no cap.  fixed, per_token: bytes of a line that no point lies above.
+    max_batch_tokens: rows x length that keep within the limit; 0 = any.
+    """
+
+    limit: int
+    fixed: int
+    per_token: float
+    max_batch_tokens: int
+    points: tuple[MemoryPoint, ...]
+
+
 class ModelMeta(msgspec.Struct, frozen=True):
     """What the gateway needs to know of a loaded version in order to validate a request.
 
@@ -44,6 +66,7 @@ class ModelMeta(msgspec.Struct, frozen=True):
     streaming: answers by generate_stream, one sequence per request.
     per_row_parameters: request parameters that may differ within a batch.
     length_classes: each row is padded to the least of these that holds it; () = to the longest of its batch.
+    memory: None where it was not measured.
     """
 
     platform: str
@@ -53,6 +76,12 @@ class ModelMeta(msgspec.Struct, frozen=True):
     streaming: bool = False
     per_row_parameters: tuple[str, ...] = ()
     length_classes: tuple[int, ...] = ()
+    memory: MemoryUse | None = None
+
+    @property
+    def max_batch_tokens(self) -> int:
+        """Tokens that the worker's memory holds at once; the operator's cap may be lower. 0 = any."""
+        return self.memory.max_batch_tokens if self.memory else 0
 
 
 # -- gateway <-> runtime -----------------------------------------------------------------------
@@ -241,13 +270,17 @@ class Executed(msgspec.Struct, tag="executed"):
 
 
 class ExecuteFailed(msgspec.Struct, tag="execute_failed"):
-    """worker -> runtime: the whole batch failed; the worker lives on. code as in PartResult."""
+    """worker -> runtime: the whole batch failed; the worker lives on. code as in PartResult.
+
+    out_of_memory: it was too large for the worker's memory, so that a smaller one may do.
+    """
 
     worker: int
     batch: int
     elapsed: int
     code: str
     detail: str
+    out_of_memory: bool = False
 
 
 class Admit(msgspec.Struct, tag="admit"):

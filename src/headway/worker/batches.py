@@ -12,6 +12,7 @@ from headway.wire.messages import Abort, Admit, Execute, Executed, ExecuteFailed
 from headway.worker.channel import Channel, Received
 from headway.worker.errors import ChannelClosed, InputError, ResultError, raised
 from headway.worker.executor import BatchExecutor, Durations, PartArrays, PartError, PartOutput
+from headway.worker.memory import is_out_of_memory
 from headway.worker.payload import pack, unpack
 from headway.worker.progress import ProgressReport
 
@@ -118,7 +119,8 @@ class BatchLoop:
         code = ResultError.code
         if isinstance(error, (InputError, PartError)) and len(message.parts) == 1:
             code, detail = error.code, str(error)
-        self._channel.send(ExecuteFailed(self._worker, message.batch, elapsed, code, detail))
+        memory = is_out_of_memory(error)
+        self._channel.send(ExecuteFailed(self._worker, message.batch, elapsed, code, detail, memory))
 
     def _other(self, message: ToWorker) -> None:
         if isinstance(message, Admit):

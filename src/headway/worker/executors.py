@@ -20,4 +20,16 @@ def create(kind: str) -> Executor:
         from headway.worker.python_executor import PythonExecutor
 
         return PythonExecutor()
-    raise LoadError(f"unknown executor {kind!r}, known are 'onnx' and 'python'")
+    if kind == "torch":
+        return _torch()
+    raise LoadError(f"unknown executor {kind!r}, known are 'onnx', 'python' and 'torch'")
+
+
+def _torch() -> Executor:
+    """It is an extra: importing it takes seconds and hundreds of megabytes."""
+    try:
+        from headway.worker.torch_executor import TorchExecutor
+    except ImportError as error:
+        advice = "install headway with its extra `torch`: pip install 'headway[torch]'"
+        raise LoadError(f"the torch executor cannot be imported ({error}); {advice}") from error
+    return TorchExecutor()

@@ -22,6 +22,7 @@ from headway.worker.errors import ChannelClosed, LoadError, raised
 from headway.worker.executor import BatchExecutor, LoadContext, StreamExecutor
 from headway.worker.executors import Executor, create
 from headway.worker.log import configure
+from headway.worker.memory import MemoryWatch
 from headway.worker.safety_load import STREAMS, settle
 from headway.worker.streams import StreamLoop
 
@@ -100,6 +101,9 @@ def _load(message: Load) -> tuple[Executor, ModelMeta, list[Measurement], Safety
     if meta.streaming:
         return executor, meta, [], SafetyReport(reason=STREAMS)
     served, measurements, report = settle(cast(BatchExecutor, executor), meta, context)
+    watch: MemoryWatch | None = getattr(executor, "memory", None)
+    if watch is not None:
+        meta = msgspec.structs.replace(meta, memory=watch.found())
     return served, meta, measurements, report
 
 

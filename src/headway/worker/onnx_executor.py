@@ -22,6 +22,7 @@ from headway.worker.declaration import with_padding
 from headway.worker.errors import ResultError
 from headway.worker.executor import Array, Durations, LoadContext, PartArrays, PartError, PartOutput
 from headway.worker.growth import Shapes, check_growth
+from headway.worker.memory import HostPeak, MemoryWatch
 from headway.worker.stacking import cut, stack
 
 
@@ -29,6 +30,7 @@ class OnnxExecutor:
     def load(self, context: LoadContext) -> ModelMeta:
         self._name = f"{context.model}/{context.version}"
         self._context = context
+        self.memory = MemoryWatch(context.settings.memory_mb << 20, HostPeak())
         self._session = _session(self._name, context)
         inputs, self._fixed_rows = onnx_graph.declared_inputs(self._name, self._session)
         outputs = onnx_graph.declared_outputs(self._name, self._session)
@@ -57,7 +59,9 @@ class OnnxExecutor:
         def run(rows: int, length: int) -> None:
             self.execute(warm_up.made_up(self._inputs, rows, length, fill), Durations())
 
-        return warm_up.measure(rows, lengths, repeats, self._context.settings.batching.max_batch_tokens, run)
+        return warm_up.measure(
+            rows, lengths, repeats, self._context.settings.batching.max_batch_tokens, run, self.memory
+        )
 
     def execute(self, parts: Sequence[PartArrays], durations: Durations) -> list[PartOutput]:
         begun = perf_counter_ns()

@@ -48,6 +48,7 @@ from headway.worker import devices, warm_up
 from headway.worker.declaration import with_padding
 from headway.worker.errors import LoadError, ResultError
 from headway.worker.executor import Array, Durations, LoadContext, PartArrays, PartOutput
+from headway.worker.memory import HostPeak, MemoryWatch
 from headway.worker.python_model import declared, model_class
 from headway.worker.python_results import check_result
 
@@ -70,6 +71,7 @@ class PythonExecutor:
     def load(self, context: LoadContext) -> ModelMeta:
         self._name = f"{context.model}/{context.version}"
         self._context = context
+        self.memory = MemoryWatch(context.settings.memory_mb << 20, HostPeak())
         devices.check_there(self._name, context.device)
         found = model_class(self._name, context.path)
         streaming = hasattr(found, "stream")
@@ -102,7 +104,9 @@ class PythonExecutor:
         def run(rows: int, length: int) -> None:
             self.execute(warm_up.made_up(self._inputs, rows, length, 1), Durations())
 
-        return warm_up.measure(rows, lengths, repeats, self._context.settings.batching.max_batch_tokens, run)
+        return warm_up.measure(
+            rows, lengths, repeats, self._context.settings.batching.max_batch_tokens, run, self.memory
+        )
 
     def execute(self, parts: Sequence[PartArrays], durations: Durations) -> list[PartOutput]:
         begun = perf_counter_ns()

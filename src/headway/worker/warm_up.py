@@ -16,6 +16,7 @@ from headway.wire.bfloat16 import from_float32
 from headway.wire.messages import InputMeta, ModelMeta
 from headway.wire.tensors import NUMPY_DTYPES
 from headway.worker.executor import Array, PartArrays
+from headway.worker.memory import MemoryWatch, is_out_of_memory
 
 log = logging.getLogger("headway.worker")
 
@@ -55,19 +56,34 @@ def grid(settings: ModelSettings, meta: ModelMeta) -> tuple[tuple[int, ...], tup
     return rows, (*(length for length in LENGTHS if length < longest), longest)
 
 
-def measure(rows: Sequence[int], lengths: Sequence[int], repeats: int, max_tokens: int, run: Run) -> list[Measurement]:
-    """Cheapest sizes first, each untimed once and then timed. A size that raises is left out, with a line in the log.
+def measure(
+    rows: Sequence[int],
+    lengths: Sequence[int],
+    repeats: int,
+    max_tokens: int,
+    run: Run,
+    memory: MemoryWatch | None = None,
+) -> list[Measurement]:
+    """Cheapest sizes first, each untimed once and then timed. A size that raises is left out, with a line in the log;
+    one that runs out of memory is the last.
 
-    max_tokens: rows x length of the largest size, 0 = MAX_TOKENS.
+    max_tokens: rows x length of the largest size, 0 = MAX_TOKENS.  memory: is told what each size took.
     """
     begun = perf_counter_ns()
     found: list[Measurement] = []
     sizes = [size for size in product(rows, lengths) if size[0] * size[1] <= (max_tokens or MAX_TOKENS)]
     for size in sorted(sizes, key=lambda size: size[0] * size[1]):
         try:
+            if memory is not None:
+                memory.begin()
             durations = _time(size, repeats, begun + BUDGET, run)
-        except Exception:
+            if memory is not None:
+                memory.end(*size)
+        except Exception as error:
             log.warning("warm-up: %d rows of length %d left out", *size, exc_info=True)
+            if memory is not None and is_out_of_memory(error):
+                memory.exceeded(*size)
+                break
             continue
         found += [Measurement(*size, duration) for duration in durations]
         if max(durations) >= LARGE_ENOUGH or perf_counter_ns() - begun >= BUDGET:

@@ -1,0 +1,45 @@
+"""A Hugging Face encoder's folder serves as it lies on disk: its own files fill in what model.toml leaves open."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+
+from headway.config.huggingface import Encoder, FolderError, read_encoder
+from headway.config.settings import Bounds, Embeddings, ModelSettings
+
+OUTPUT = "embedding"
+"""What the pooled vector is called; the states of the tokens are `last_hidden_state`."""
+
+
+def filled_in(folder: Path, settings: ModelSettings) -> ModelSettings:
+    """Bounds, longest request and, where a text becomes one vector, /v1/embeddings. What is set stays.
+
+    Raises FolderError.
+    """
+    told = read_encoder(folder)
+    return msgspec.structs.replace(
+        settings,
+        bounds={**_bounds(told), **settings.bounds},
+        max_length=settings.max_length or told.positions,
+        embeddings=settings.embeddings or _embeddings(folder, settings, told),
+    )
+
+
+def _bounds(told: Encoder) -> dict[str, Bounds]:
+    bounds = {"input_ids": Bounds(0, told.vocabulary - 1), "attention_mask": Bounds(0, 1)}
+    return {**bounds, "token_type_ids": Bounds(0, told.types - 1)} if told.types else bounds
+
+
+def _embeddings(folder: Path, settings: ModelSettings, told: Encoder) -> Embeddings | None:
+    pooling = settings.torch.pooling or told.pooling or "none"
+    name = Embeddings().tokenizer
+    if pooling == "none" or not any((place / name).is_file() for place in (folder, folder.parent)):
+        return None
+    longest = settings.max_length or told.positions
+    lengths = [length for length in (told.max_length or Embeddings().max_length, longest) if length]
+    return Embeddings(tokenizer=name, max_length=min(lengths), output=OUTPUT)
+
+
+__all__ = ["OUTPUT", "FolderError", "filled_in"]
