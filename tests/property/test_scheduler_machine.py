@@ -44,6 +44,7 @@ batch_policies = st.builds(
     max_queued_requests=st.sampled_from([3, 100_000]),
     deadline_margin=st.sampled_from([0, ms(1)]),
     equal_lengths=st.booleans(),
+    unpadded=st.booleans(),
 )
 
 

@@ -140,3 +140,20 @@ def test_one_that_is_given_up_leaves_the_queue_of_its_length():
     world.tell(arrive(1, length=7), arrive(2, length=9), arrive(3, length=7))
     world.tell(RequestCancelled(1))
     assert members(world.complete(running))[0] == [2]
+
+
+def test_where_nothing_is_padded_a_long_one_joins_short_ones_for_its_own_tokens_alone():
+    cost = tuple(
+        Measurement(rows, length, ms(20) + ms(0.02) * rows * length) for rows in (1, 4, 16) for length in (8, 64, 256)
+    )
+    for unpadded, first in ((True, [1, 2, 3, 4]), (False, [1, 2, 3])):
+        world = World(BatchPolicy(unpadded=unpadded), cost=cost)
+        short = (arrive(number, length=8) for number in (1, 2, 3))
+        assert sorted(waiting_behind(world, *short, arrive(4, length=250))) == first
+
+
+def test_where_nothing_is_padded_the_cap_in_tokens_counts_those_that_there_are():
+    for unpadded, count in ((True, 4), (False, 1)):
+        world = World(BatchPolicy(unpadded=unpadded, max_batch_tokens=120))
+        short = (arrive(number, length=10) for number in (2, 3, 4, 5))
+        assert len(waiting_behind(world, arrive(1, length=90), *short)) == count

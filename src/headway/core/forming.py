@@ -32,7 +32,8 @@ class Setting:
 
 
 class Forming:
-    """rows, bytes, length, deadline, oldest: sums, longest, earliest and first arrival of the members.
+    """rows, tokens, bytes, longest, deadline, oldest: sums, longest, earliest and first arrival of the members.
+    length: what each row counts as (`BatchPolicy.batch_length`).
     filled: a cap, and not the cost, kept somebody out.
     kept: so many of the members are the best batch so far; those behind them are the block on trial.
     is_probe: it is larger than would pay by the cost model, for what is to be learned from it.
@@ -42,38 +43,44 @@ class Forming:
         "_cost",
         "_kept_predicted",
         "_others",
+        "_policy",
         "_predicted",
         "_setting",
         "_time_limit",
         "_trial_alone",
-        "_trial_length",
+        "_trial_longest",
         "_trial_rows",
+        "_trial_tokens",
         "bytes",
         "deadline",
         "filled",
         "is_probe",
         "kept",
         "length",
+        "longest",
         "members",
         "oldest",
         "owners",
         "rows",
+        "tokens",
     )
 
     kept: int
     _kept_predicted: Duration
     _trial_rows: int
-    _trial_length: int
+    _trial_tokens: int
+    _trial_longest: int
     _trial_alone: Duration
 
     def __init__(self, head: QueuedPart, owner: TenantQueue, setting: Setting) -> None:
         self._setting = setting
+        self._policy = setting.policy
         self._cost = setting.cost
         self._time_limit = setting.policy.time_limit(setting.cost.upper(head.rows, head.length))
         self._others = setting.waiting
         self.members: list[QueuedPart] = []
         self.owners: list[TenantQueue] = []
-        self.rows = self.bytes = self.length = 0
+        self.rows = self.tokens = self.bytes = self.length = self.longest = 0
         self.deadline = self.oldest = NEVER
         self.filled = self.is_probe = False
         self.add(head, owner)
@@ -86,9 +93,11 @@ class Forming:
         self.members.append(part)
         self.owners.append(owner)
         self.rows += part.rows
+        self.tokens += part.rows * part.length
         self.bytes += part.bytes
-        if part.length > self.length:
-            self.length = part.length
+        if part.length > self.longest:
+            self.longest = part.length
+        self.length = self._policy.batch_length(self.rows, self.tokens, self.longest)
         request = part.request
         if request.deadline < self.deadline:
             self.deadline = request.deadline
@@ -100,8 +109,9 @@ class Forming:
     def try_on(self, part: QueuedPart, owner: TenantQueue) -> None:
         """Add it to the block on trial."""
         self._trial_rows += part.rows
-        if part.length > self._trial_length:
-            self._trial_length = part.length
+        self._trial_tokens += part.rows * part.length
+        if part.length > self._trial_longest:
+            self._trial_longest = part.length
         self._trial_alone += self._cost.median(part.rows, part.length)
         self.add(part, owner)
 
@@ -109,7 +119,7 @@ class Forming:
         """What is on trial belongs to the batch."""
         self.kept = len(self.members)
         self._kept_predicted = self._predicted
-        self._trial_rows = self._trial_length = 0
+        self._trial_rows = self._trial_tokens = self._trial_longest = 0
         self._trial_alone = 0
 
     def drop_trial(self) -> None:
@@ -124,7 +134,7 @@ class Forming:
             owner.urgent.put_back(part.due, part)
         kept, owners = self.members[: self.kept], self.owners[: self.kept]
         self.members, self.owners = [], []
-        self.rows = self.bytes = self.length = 0
+        self.rows = self.tokens = self.bytes = self.length = self.longest = 0
         self.deadline = self.oldest = NEVER
         self.filled = False
         for part, owner in zip(kept, owners, strict=True):
@@ -178,12 +188,21 @@ class Forming:
     def _trial_apart(self) -> Duration:
         """What those on trial take without this batch, right after it: one by one, together, or in batches
         of its size."""
-        cost, rows, length = self._cost, self._trial_rows, self._trial_length
+        cost, rows, length = self._cost, self._trial_rows, self._trial_length()
         apart = min(self._trial_alone, cost.median(rows, length))
         kept = self.rows - rows
         if rows > kept:
             apart = min(apart, -(-rows // kept) * cost.median(kept, length))
         return apart
+
+    def _trial_length(self) -> int:
+        return self._policy.batch_length(self._trial_rows, self._trial_tokens, self._trial_longest)
+
+    def _length_with(self, part: QueuedPart) -> int:
+        longest = part.length if part.length > self.longest else self.longest
+        if not self._policy.unpadded:
+            return longest
+        return self._policy.batch_length(self.rows + part.rows, self.tokens + part.rows * part.length, longest)
 
     def is_over(self, gain: int) -> bool:
         """Nobody after a joiner that gains so much can gain: there is no step of the cost ahead."""
@@ -194,7 +213,7 @@ class Forming:
         if self._setting.policy.hold:
             return 1
         cost = self._cost
-        length = part.length if part.length > self.length else self.length
+        length = self._length_with(part)
         added = cost.median(self.rows + part.rows, length) - self._predicted
         saved = cost.median(part.rows, part.length) - added
         return saved * self._others // self._setting.workers - added * len(self.members)
@@ -226,7 +245,7 @@ class Forming:
         """
         cost, probes = self._cost, self._cost.probes
         joiners, added = len(self.members) - self.kept, self._predicted - self._kept_predicted
-        together = cost.median(self._trial_rows, self._trial_length) if joiners else 0
+        together = cost.median(self._trial_rows, self._trial_length()) if joiners else 0
         loss = self._loss(joiners, added, self._trial_alone, together)
         if (
             self.rows < rows
@@ -271,7 +290,7 @@ class Forming:
 
     def _fits(self, part: QueuedPart, gain: int) -> bool:
         rows = self.rows + part.rows
-        length = part.length if part.length > self.length else self.length
+        length = self._length_with(part)
         run_time = self._cost.upper(rows, length)
         policy = self._setting.policy
         if policy.exceeds(rows, rows * length, self.bytes + part.bytes) or run_time > self._time_limit:

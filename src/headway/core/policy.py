@@ -27,6 +27,7 @@ class BatchPolicy:
 
     max_batch_size: rows in one batch, at least 1.
     equal_lengths: parts of different lengths keep apart: padding would change the model's answers.
+    unpadded: the rows of a batch are run end to end, so that it computes the tokens that they have and no more.
     max_batch_tokens: padded tokens in one batch (rows x longest length); 0 = no cap.
     max_batch_bytes: payload of one batch's members, as it travels to the worker; 0 = no cap.
     max_batch_time: predicted run time of one batch (upper quantile). 0 = automatic: see `time_limit`.
@@ -55,6 +56,7 @@ class BatchPolicy:
     device: str = ""
     cores: int = 1
     equal_lengths: bool = False
+    unpadded: bool = False
 
     def exceeds(self, rows: int, tokens: int, size: int) -> bool:
         """Whether a batch is beyond a cap in rows, padded tokens or bytes."""
@@ -67,6 +69,13 @@ class BatchPolicy:
     def lets_in(self, rows: int, length: int, size: int) -> bool:
         """Whether a part of `size` bytes respects the caps all by itself. One row always does: it cannot be cut."""
         return rows == 1 or not self.exceeds(rows, rows * length, size)
+
+    def batch_length(self, rows: int, tokens: int, longest: int) -> int:
+        """What a batch's rows count as: as long as the longest is or, where nothing is padded, as they are on average.
+
+        tokens: of all rows, without padding; rows * batch_length is what the batch computes, rounded up.
+        """
+        return -(-tokens // rows) if self.unpadded else longest
 
     def time_limit(self, alone: Duration) -> Duration:
         """The cap on a batch's predicted run time, given what its head takes alone; both at the upper quantile.

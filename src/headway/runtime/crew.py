@@ -46,7 +46,7 @@ from headway.wire.messages import (
     ToGateway,
     VersionStatus,
 )
-from headway.wire.safety import EQUAL_LENGTHS, UNBATCHED, SafetyReport, class_of, stricter
+from headway.wire.safety import BATCHED, EQUAL_LENGTHS, UNBATCHED, SafetyReport, class_of, stricter
 
 log = logging.getLogger("headway.runtime")
 
@@ -137,7 +137,9 @@ class LiveCrew:
             meta.max_batch_size,
             report.mode == EQUAL_LENGTHS,
             lower_cap(meta.max_batch_tokens, self._lowered.get(version, 0)),
+            meta.unpadded,
         )
+        self._effects.unpadded[version] = meta.unpadded
         self._configure(version, policy)
         self._post(WorkerReady(worker.id, ready.capacity, tuple(ready.measurements)))
 
@@ -206,7 +208,8 @@ class LiveCrew:
 def _as_found(meta: ModelMeta, report: SafetyReport) -> ModelMeta:
     """What the model takes, within what is safe."""
     rows = 1 if report.mode == UNBATCHED else meta.max_batch_size
-    return msgspec.structs.replace(meta, max_batch_size=rows, length_classes=report.length_classes)
+    unpadded = meta.unpadded and report.mode == BATCHED  # the fixed sizes of invariant mode are padded
+    return msgspec.structs.replace(meta, max_batch_size=rows, length_classes=report.length_classes, unpadded=unpadded)
 
 
 def _same(one: VersionStatus, other: VersionStatus) -> bool:

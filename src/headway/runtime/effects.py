@@ -72,6 +72,8 @@ class EffectRunner:
         self._observer = observer
         self._memory = memory
         self._running: dict[BatchId, Running] = {}
+        self.unpadded: dict[VersionId, bool] = {}
+        """Versions whose workers compute no padding, as they say."""
         self._emitted: dict[tuple[RequestId, int, int], list[Any]] = {}
         self._unwritten: dict[RequestId, ReplyInfo] = {}
         self._by_type: dict[type[Any], Callable[[Any, Instant], None]] = {
@@ -113,7 +115,7 @@ class EffectRunner:
         except ValueError as error:  # more bytes than a message may have; nothing was sent
             self._post(BatchFailed(effect.worker, effect.batch, 0, Outcome.TOO_LARGE, str(error)))
             return
-        self._running[effect.batch] = Running(effect, inputs, now)
+        self._running[effect.batch] = Running(effect, inputs, now, self.unpadded.get(effect.key.version_id, False))
 
     def _withdraw(self, effect: WithdrawPart, now: Instant) -> None:
         channel = self._channel_of(effect.worker)
@@ -221,8 +223,7 @@ class EffectRunner:
         running = self._running.get(batch)
         if running is None:
             raise ProtocolViolation(f"an answer for batch {batch}, which does not run")
-        rows = sum(running.rows)
-        return running.key.version_id, rows, rows * max(running.lengths)
+        return running.key.version_id, sum(running.rows), running.padded_tokens
 
     def emitted(self, message: Emitted) -> Event:
         held = self._held.get(message.request)

@@ -54,9 +54,10 @@ class Held:
 class Running:
     """One batch that a worker has."""
 
-    __slots__ = ("key", "lengths", "parts", "reason", "rows", "sent_at", "worker")
+    __slots__ = ("key", "lengths", "parts", "reason", "rows", "sent_at", "unpadded", "worker")
 
-    def __init__(self, effect: DispatchBatch, inputs: Sequence[PartInput], now: Instant) -> None:
+    def __init__(self, effect: DispatchBatch, inputs: Sequence[PartInput], now: Instant, unpadded: bool) -> None:
+        self.unpadded = unpadded
         self.key: BatchKey = effect.key
         self.worker: WorkerId = effect.worker
         self.parts: tuple[PartRef, ...] = effect.parts
@@ -65,16 +66,24 @@ class Running:
         self.rows = [part.rows for part in inputs]
         self.lengths = [part.length for part in inputs]
 
+    @property
+    def real_tokens(self) -> int:
+        return sum(map(int.__mul__, self.rows, self.lengths))
+
+    @property
+    def padded_tokens(self) -> int:
+        """That the worker computes."""
+        return self.real_tokens if self.unpadded else sum(self.rows) * max(self.lengths)
+
     def info(self, answer: Executed | None, now: Instant) -> BatchInfo:
         """answer: None = the whole batch failed."""
-        rows = sum(self.rows)
         return BatchInfo(
             worker=self.worker,
             model=self.key.model,
             version=self.key.version,
-            rows=rows,
-            padded_tokens=rows * max(self.lengths),
-            real_tokens=sum(map(int.__mul__, self.rows, self.lengths)),
+            rows=sum(self.rows),
+            padded_tokens=self.padded_tokens,
+            real_tokens=self.real_tokens,
             hand_over=answer.hand_over if answer else 0,
             execute=answer.execute if answer else 0,
             finish=answer.finish if answer else 0,

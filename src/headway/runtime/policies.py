@@ -27,11 +27,13 @@ def batch_policy(
     model_max_batch_size: int = 0,
     equal_lengths: bool = False,
     max_tokens: int = 0,
+    unpadded: bool = False,
 ) -> BatchPolicy:
     """place: where its workers run.
     streaming: its sequences come and go one by one, and no turn could be given to a whole engine: it takes no cores.
     model_max_batch_size: rows that the model itself can take (0 = any); the lower of it and the setting counts.
     equal_lengths: padding would change its answers.
+    unpadded: its workers run the rows of a batch end to end.
     max_tokens: that the workers' memory holds at once (0 = any); likewise.
     """
     batching = settings.batching
@@ -51,6 +53,7 @@ def batch_policy(
         device=place.device,
         cores=0 if streaming else place.cores,
         equal_lengths=equal_lengths,
+        unpadded=unpadded,
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from random import Random
 
@@ -20,7 +21,7 @@ from headway.core.events import (
     WorkerStarting,
     WorkerStopped,
 )
-from headway.core.ids import BatchId, Capacity, Measurement, RequestId, VersionId, WorkerId
+from headway.core.ids import BatchId, Capacity, Measurement, Part, RequestId, VersionId, WorkerId
 from headway.core.outcomes import Outcome
 from headway.core.units import Duration, Instant
 from headway.sim.costs import Cost
@@ -36,6 +37,7 @@ class Model:
 
     load_time: from WorkerStarting to WorkerReady.
     hand_over: what a batch, and its answer, spends on the way.
+    unpadded: rows run end to end: they take what as many of their mean length would.
     """
 
     cost: Cost
@@ -44,6 +46,13 @@ class Model:
     measurements: tuple[Measurement, ...] = ()
     load_time: Duration = 0
     hand_over: Duration = 0
+    unpadded: bool = False
+
+    def run_time(self, parts: Sequence[Part]) -> Duration:
+        rows = sum(part.rows for part in parts)
+        if not self.unpadded:
+            return self.cost(rows, max(part.length for part in parts))
+        return self.cost(rows, -(-sum(part.rows * part.length for part in parts) // rows))
 
 
 @dataclass(slots=True)
@@ -168,7 +177,7 @@ class Fleet:
         worker = self.workers[effect.worker]
         parts = [self._driver.requests[request].parts[part] for request, part in effect.parts]
         model = self.models[worker.version]
-        duration = model.cost(sum(p.rows for p in parts), max(p.length for p in parts))
+        duration = model.run_time(parts)
         if self._happens(self.faults.slow):
             duration *= self.faults.slow_factor
         worker.running[effect.batch] = effect

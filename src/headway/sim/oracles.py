@@ -198,9 +198,10 @@ class Oracle:
     def _caps(self, effect: DispatchBatch, version: TrackedVersion) -> None:
         parts = [self.ledger.open[ref.request].event.parts[ref.part] for ref in effect.parts]
         rows = sum(part.rows for part in parts)
-        tokens = rows * max(part.length for part in parts)
+        longest, real = max(part.length for part in parts), sum(part.rows * part.length for part in parts)
         size = sum(self.ledger.open[ref.request].bytes_of(ref.part) for ref in effect.parts)
         policy = version.policy
+        tokens = real if policy.unpadded else rows * longest
         if len(parts) > 1:  # one alone may have been admitted under wider caps than today's
             self._require(rows <= (policy.max_batch_size or rows), f"{effect}: {rows} rows")
             self._require(tokens <= (policy.max_batch_tokens or tokens), f"{effect}: {tokens} padded tokens")

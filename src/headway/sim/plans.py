@@ -53,6 +53,7 @@ def plan_world(seed: int) -> WorldPlan:
     versions = [VersionId("model", number) for number in range(1, rng.choice((1, 1, 2, 3)) + 1)]
     policies = {version: random_policy(rng, grid) for version in versions}
     devices = _share_a_device(Random(f"{seed} devices"), policies)
+    _vary_padding(Random(f"{seed} padding"), policies)
     models = {version: _model(rng, policies[version], grid) for version in versions}
     if seed % SPACED == 0:
         _space_departures(policies, models, versions[0], grid)
@@ -87,6 +88,13 @@ def _space_departures(
     models[version] = Model(on_grid(cost, grid), workers=4, measurements=measurements, load_time=0)
 
 
+def _vary_padding(rng: Random, policies: dict[VersionId, BatchPolicy]) -> None:
+    """Some versions run their rows end to end; the answers of some would change with padding."""
+    for version, policy in policies.items():
+        unpadded, equal = rng.choice(((False, False), (False, False), (True, False), (False, True)))
+        policies[version] = replace(policy, unpadded=unpadded, equal_lengths=equal)
+
+
 def _share_a_device(rng: Random, policies: dict[VersionId, BatchPolicy]) -> tuple[tuple[str, int], ...]:
     """In half of the worlds the versions run on one device of few cores. Returns the devices with a limit."""
     if rng.random() < 0.5:
@@ -99,12 +107,14 @@ def _share_a_device(rng: Random, policies: dict[VersionId, BatchPolicy]) -> tupl
 
 
 def random_policy(rng: Random, grid: Duration, keep: BatchPolicy | None = None) -> BatchPolicy:
-    """keep: the version's rules so far. Its style and device are for life; what it admitted must stay admissible."""
+    """keep: the version's rules so far. Style, device and padding are for life; what was admitted must stay admissible."""
     style = keep.style if keep else rng.choice((Style.BATCH, Style.BATCH, Style.BATCH, Style.SEQUENCE))
     rows = rng.choice((MAX_PART_ROWS, 4, 8, 32))
     tokens, size = rng.choice(((0, 0), (0, 300), (256, 0), (1024, 100)))
     return BatchPolicy(
         device=keep.device if keep else "",
+        unpadded=keep is not None and keep.unpadded,
+        equal_lengths=keep is not None and keep.equal_lengths,
         cores=keep.cores if keep else 1,
         style=style,
         max_batch_size=rows,
@@ -145,6 +155,7 @@ def _model(rng: Random, policy: BatchPolicy, grid: Duration) -> Model:
         measurements=warm_up(exact, 32, 256) if rng.random() < 0.7 else (),
         load_time=rng.choice((0, 1, 20)) * grid,
         hand_over=rng.choice((0, 0, 1)) * grid,
+        unpadded=policy.unpadded,
     )
 
 

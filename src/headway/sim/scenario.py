@@ -84,5 +84,6 @@ def _fleet(scenario: Scenario, driver: Driver) -> Fleet:
         measurements=warm_up(scenario.cost, scenario.policy.max_batch_size, MAX_LENGTH),
         load_time=scenario.load_time,
         hand_over=scenario.hand_over,
+        unpadded=scenario.policy.unpadded,
     )
     return Fleet(driver, {VERSION: model}, Random(f"{scenario.seed} fleet"), scenario.faults)

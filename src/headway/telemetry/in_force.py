@@ -94,6 +94,8 @@ def company(spec: VersionSpec, policy: BatchPolicy, model: Sequence[Source]) -> 
     settings = spec.settings
     yield InForce("batch_safety", settings.batch_safety, "", origin("batch_safety", model))
     yield InForce("batch_invariant", settings.batch_invariant, "", origin("batch_invariant", model))
+    if policy.unpadded:
+        yield InForce("unpadded", True, "", BY_MODEL, "the rows of a batch run end to end; tokens are real ones")
     if policy.equal_lengths:
         yield InForce("equal_lengths", True, "", BY_SAFETY, "rows of different lengths do not share a batch")
 

@@ -67,6 +67,7 @@ class ModelMeta(msgspec.Struct, frozen=True):
     per_row_parameters: request parameters that may differ within a batch.
     length_classes: each row is padded to the least of these that holds it; () = to the longest of its batch.
     memory: None where it was not measured.
+    unpadded: the rows of a batch are run end to end, without padding.
     """
 
     platform: str
@@ -77,6 +78,7 @@ class ModelMeta(msgspec.Struct, frozen=True):
     per_row_parameters: tuple[str, ...] = ()
     length_classes: tuple[int, ...] = ()
     memory: MemoryUse | None = None
+    unpadded: bool = False
 
     @property
     def max_batch_tokens(self) -> int:
