@@ -10,13 +10,17 @@ import msgspec
 import numpy as np
 import pytest
 
-from headway.config.settings import Batching
+from headway.config.settings import Batching, WarmUp
+from headway.core.units import SECOND
+from headway.registry.minilm import prepare
 from headway.wire.messages import LoadFailed
 from headway.worker.errors import LoadError
 from headway.worker.executor import BatchExecutor, Durations, PartArrays, PartOutput
 from headway.worker.executors import create
 from headway.worker.invariant import InvariantExecutor
+from headway.worker.safety import check
 from headway.worker.safety_load import settle
+from headway.worker.safety_subject import Subject
 from tests import models
 from tests.conformance.executors import context, python_model
 from tests.safety_models import MODELS, PADDED_MEAN, put, settings_of
@@ -276,6 +280,23 @@ def test_a_last_bit_that_depends_on_the_place_is_within_the_tolerance_and_found_
 NEVER_QUITE_THE_SAME = NEARLY_CORRECT.replace("place * 1e-7", "np.random.random() * 1e-5")
 
 
+def test_a_model_that_is_not_deterministic_does_not_get_away_with_running_alone(tmp_path: Path) -> None:
+    with pytest.raises(LoadError, match="batch_invariant cannot be kept"):
+        fixed(put(tmp_path, "not_deterministic"), "python")
+
+
+def test_a_model_that_only_batches_change_runs_alone_where_nothing_changes_it(tmp_path: Path) -> None:
+    report = fixed(put(tmp_path, "changes_with_use"), "python")[1]
+    assert (report.verdict, report.mode) == ("not_deterministic", "unbatched")
+
+
+def test_where_nothing_can_be_proven_each_row_runs_alone(tmp_path: Path) -> None:
+    folder = python_model(tmp_path / "m" / "1", NEARLY_CORRECT.replace("warm_up = True", ""))
+    (tmp_path / "m" / "model.toml").write_text("")
+    report = fixed(folder, "python")[1]
+    assert (report.verdict, report.mode, "nothing is proven" in report.reason) == ("not_judged", "unbatched", True)
+
+
 def test_a_model_that_is_not_bit_equal_to_itself_cannot_be_invariant_and_does_not_load(tmp_path: Path) -> None:
     folder = python_model(tmp_path / "m" / "1", NEVER_QUITE_THE_SAME)
     (tmp_path / "m" / "model.toml").write_text("")
@@ -286,3 +307,14 @@ def test_a_model_that_is_not_bit_equal_to_itself_cannot_be_invariant_and_does_no
 def test_invariant_mode_needs_to_know_the_longest_row(tmp_path: Path) -> None:
     with pytest.raises(LoadError, match="batch_invariant needs max_length"):
         fixed(put_onnx(tmp_path, "masked_mean"))
+
+
+@pytest.mark.slow
+def test_the_default_model_is_safe_by_a_wide_margin() -> None:
+    folder = prepare(Path(__file__).parents[2] / ".headway" / "models") / "1"
+    settings = msgspec.structs.replace(settings_of(folder), warm_up=WarmUp(enabled=False))
+    loaded = context(folder, settings)
+    executor: BatchExecutor = create("onnx")  # type: ignore[assignment]
+    report = check(Subject(executor, executor.load(loaded), loaded, takes_made_up=True), 60 * SECOND)
+    assert (report.verdict, report.batches) == ("safe", report.planned)
+    assert report.worst is not None and 0 < report.worst.size < 0.1, "rounding, and little of it"

@@ -8,6 +8,7 @@ from click import ClickException
 from headway.cli.explain import answer
 from headway.cli.explain_page import columns, duration, figure, page, worker
 from headway.config.settings import Batching, ModelSettings
+from headway.wire.safety import Difference, FixedCost, InvariantReport, SafetyReport
 from tests.unit.test_telemetry_explain import beside, explained
 
 
@@ -92,3 +93,27 @@ def test_a_workers_pace_is_told_beside_others_only() -> None:
     assert worker(told, 1) == "4 ready"
     assert worker(told, 2) == "4 ready (takes 1.50 of what the others take)"
     assert worker(told | {"pace": None}, 2) == "4 ready"
+
+
+def test_the_page_tells_what_batches_do_to_the_answers_and_who_lowered_the_cap() -> None:
+    worst = Difference("y", (2,), "1", "1.5", 0.5, 1e-4, "2 rows, of which it was number 1")
+    report = SafetyReport("unsafe", "unbatched", "its answers depend on their company", 6, 7, 7, 0.03, worst)
+    told = explained(model_max=1, safety=report)
+    assert told["batch_safety"]["worst"]["index"] == [2]
+    shown = "\n".join(page(told | {"state": "ready", "reason": ""}))
+    assert "  not safe, served row by row" in shown.splitlines()
+    assert "output 'y' at [2]: 1 alone, 1.5 in 2 rows, of which it was number 1; 0.5 apart, 0.0001 is allowed" in shown
+    values = {value["name"]: (value["value"], value["origin"]) for value in told["values"]}
+    assert values["max_batch_size"] == (1, "batch safety")
+    assert values["batch_safety"] == ("check", "default")
+
+
+def test_the_page_tells_what_fixed_sizes_cost() -> None:
+    costs = (FixedCost(16, 8, 12.0, 2.5),)
+    report = SafetyReport(
+        "safe", "equal_lengths", length_classes=(16, 32), invariant=InvariantReport((16,), (32,), 6, costs)
+    )
+    shown = "\n".join(page(explained(safety=report) | {"state": "ready", "reason": ""}))
+    assert "safe, served at fixed sizes, rows padded to 16, 32" in shown
+    assert "length 16: 12 ms for a batch of 8 rows, whatever is in it; 2.5 ms for one row as it comes" in shown
+    assert "no time for lengths 32: rows of these run one by one" in shown

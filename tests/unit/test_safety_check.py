@@ -15,7 +15,8 @@ from headway.wire import safety_text
 from headway.wire.messages import InputMeta, ModelMeta
 from headway.wire.safety import SafetyReport
 from headway.worker.executor import Array, Durations, LoadContext, PartArrays, PartError, PartOutput
-from headway.worker.safety import Subject, check
+from headway.worker.safety import check
+from headway.worker.safety_subject import Subject
 
 Answer = Callable[[Sequence[PartArrays]], list[PartOutput]]
 

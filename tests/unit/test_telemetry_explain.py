@@ -24,6 +24,7 @@ from headway.telemetry.explain import Explainer
 from headway.telemetry.histogram import Histogram
 from headway.telemetry.in_force import Deciders
 from headway.telemetry.learned import lengths
+from headway.wire.safety import SafetyReport
 
 V = VersionId("m", 1)
 GRID = tuple(
@@ -41,6 +42,7 @@ def explained(
     cores: int = 4,
     others: tuple[VersionSpec, ...] = (),
     arrived: tuple[RequestArrived, ...] = (),
+    safety: SafetyReport | None = None,
 ) -> dict[str, Any]:
     """written: what model.toml says, of what `settings` are the reading.  others: served beside it."""
     settings = settings or ModelSettings()
@@ -72,6 +74,7 @@ def explained(
         counters,
         lambda version, now: detail(core, version, now),
         lambda: 0,
+        lambda: {V: safety} if safety else {},
     )
     told = explain("m", 1)
     assert told is not None

@@ -144,6 +144,12 @@ def lengths(model: ModelSettings) -> Iterator[Found]:
             f"expected an input that is padded ([inputs.NAME] pad_axis = 1) beside max_length = {model.max_length}: "
             "without one, requests have no length",
         )
+    if model.batch_invariant and model.inputs and not model.max_length:
+        yield (
+            "max_length",
+            "expected the longest that a row may be beside batch_invariant = true: rows are padded to fixed lengths, "
+            "and the last of them must be one that the model takes",
+        )
     if embeddings and longest > embeddings.max_length:
         yield "warm_up.lengths", f"expected at most embeddings.max_length ({embeddings.max_length}), got {longest}"
     elif 0 < model.max_length < longest:

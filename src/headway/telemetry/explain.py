@@ -67,7 +67,7 @@ class Explainer:
             "style": detail.policy.style.value,
             "values": [msgspec.to_builtins(value) for value in in_force],
             "cost": learned.cost(detail.cost, detail.policy, detail.view.probes) if batched else None,
-            "batch_safety": msgspec.to_builtins(report) if batched and report is not None else None,
+            "batch_safety": msgspec.json.decode(msgspec.json.encode(report)) if batched and report else None,
             "slo": self._budget(spec, detail, counts.phases.outside()) if batched else None,
             "rates": {
                 "arrived_per_s": _rounded(detail.arrived_per_second),

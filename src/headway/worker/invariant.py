@@ -60,7 +60,7 @@ class InvariantExecutor:
         answers: dict[int, PartOutput] = {}
         spent = Durations()
         for size, members in self._by_class(rows).items():
-            step = 1 if size in self.singly else self.rows_at(size)
+            step = 1 if self._runs_singly(size) else self.rows_at(size)
             for first in range(0, len(members), step):
                 chosen = members[first : first + step]
                 answers.update(zip(chosen, self._run([rows[at] for at in chosen], size, spent), strict=True))
@@ -70,6 +70,10 @@ class InvariantExecutor:
 
     def unload(self) -> None:
         self._inner.unload()
+
+    def _runs_singly(self, size: int) -> bool:
+        """Nothing was proven of it; or it is beyond all classes."""
+        return size in self.singly or bool(self.classes and size > self.classes[-1])
 
     def _by_class(self, rows: Sequence[PartArrays]) -> dict[int, list[int]]:
         """One class in a batch of the scheduler's; but nobody is to be run wrongly if there are more."""
@@ -82,7 +86,7 @@ class InvariantExecutor:
         """Rows of one class that fit one batch; their answers, cut to their own lengths. Adds to `spent`."""
         begun = perf_counter_ns()
         batch = list(rows)
-        if size not in self.singly:
+        if not self._runs_singly(size):
             batch = [self._padded(row, size) for row in rows]
             batch += [batch[-1]] * (self.rows_at(size) - len(rows))
         made = perf_counter_ns()

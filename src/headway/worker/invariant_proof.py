@@ -11,21 +11,19 @@ from collections.abc import Callable, Sequence
 from itertools import cycle, islice
 from time import perf_counter_ns
 
-import numpy as np
-
 from headway.core.units import MILLISECOND, SECOND, Duration
 from headway.wire.safety import Difference, FixedCost, InvariantReport, class_of
 from headway.worker import probe_file, probes, warm_up
 from headway.worker.errors import LoadError
-from headway.worker.executor import Array, Durations, PartArrays, PartError, PartOutput
+from headway.worker.executor import Array, PartArrays, PartError, PartOutput
 from headway.worker.invariant import InvariantExecutor
-from headway.worker.safety import Subject
 from headway.worker.safety_compare import same_bits
+from headway.worker.safety_subject import Subject, kept
 
 log = logging.getLogger("headway.worker")
 
 BUDGET: Duration = 20 * SECOND
-"""At load: a class is begun only if it will be proven in so much time, as far as the one before it tells."""
+"""At load: no run at a fixed size begins after so much proving."""
 
 SHORTEST_CLASS = 16
 
@@ -61,23 +59,26 @@ def prove(
     proven: list[int] = []
     costs: list[FixedCost] = []
     runs = 0
-    begun = clock()
-    expected = 0.0
     for size, pair in found.items():
-        if begun + expected * size >= ends:
-            break
         _check_alone(subject, pair)
-        trial = _Trial(subject, executor, size, pair)
-        broken = trial.run()
+        trial = _Trial(subject, executor, size, pair, lambda: clock() < ends)
+        try:
+            broken = trial.run()
+        except _OutOfTime:
+            break
         runs += trial.runs
         costs.append(trial.cost())
         if broken is not None:
             return InvariantReport((), executor.classes or tuple(found), runs, tuple(costs), broken)
         proven.append(size)
-        now = clock()
-        begun, expected = now, (now - begun) / size
     unproven = [size for size in executor.classes or tuple(found) if size not in proven]
     return InvariantReport(tuple(proven), tuple(unproven), runs, tuple(costs))
+
+
+def check_alone(subject: Subject) -> None:
+    """For who runs each row alone from the beginning. Raises LoadError where that is not bit-equal from run to run."""
+    for pair in _probes(subject, ()).values():
+        _check_alone(subject, pair)
 
 
 def _probes(subject: Subject, classes: tuple[int, ...]) -> dict[int, list[PartArrays]]:
@@ -85,7 +86,7 @@ def _probes(subject: Subject, classes: tuple[int, ...]) -> dict[int, list[PartAr
     given = probe_file.read(subject.name, subject.context.path, subject.meta.inputs)
     if given:
         return _sorted_out(subject, given, classes)
-    if warm_up.unknown_sizes(subject.meta.inputs):
+    if warm_up.unknown_sizes(subject.meta.inputs) or not subject.takes_made_up:
         return {}
     sizes = classes or probes.lengths(subject.meta.inputs, subject.settings)
     shorter = dict(zip(sizes, (0, *sizes), strict=False)) if classes else {}
@@ -106,12 +107,11 @@ def _sorted_out(subject: Subject, made: Sequence[PartArrays], classes: tuple[int
 
 def _check_alone(subject: Subject, pair: Sequence[PartArrays]) -> None:
     for probe in pair:
-        one, other = (subject.run([probe])[0] for _ in range(2))
-        if isinstance(one, PartError):
+        (answer,) = subject.run([probe])
+        if isinstance(answer, PartError):
             continue  # refused by itself, and so in any company
-        changed = same_bits(
-            {name: np.array(array) for name, array in one.items()}, other, subject.meta.outputs, "alone"
-        )
+        one = kept(answer)
+        changed = same_bits(one, subject.run([probe])[0], subject.meta.outputs, "alone")
         if changed is not None:
             raise LoadError(
                 f"model {subject.name}: batch_invariant cannot be kept: one row alone, run twice, differs in output "
@@ -119,10 +119,22 @@ def _check_alone(subject: Subject, pair: Sequence[PartArrays]) -> None:
             )
 
 
-class _Trial:
-    """One class of lengths."""
+class _OutOfTime(Exception):
+    """Nothing can be said of this class."""
 
-    def __init__(self, subject: Subject, executor: InvariantExecutor, size: int, pair: Sequence[PartArrays]) -> None:
+
+class _Trial:
+    """One class of lengths. in_time: whether another run may begin."""
+
+    def __init__(
+        self,
+        subject: Subject,
+        executor: InvariantExecutor,
+        size: int,
+        pair: Sequence[PartArrays],
+        in_time: Callable[[], bool],
+    ) -> None:
+        self._in_time = in_time
         self._subject = subject
         self._fixed = Subject(executor, subject.meta, subject.context, subject.takes_made_up)
         self._size = size
@@ -138,7 +150,7 @@ class _Trial:
             (answer,) = self._timed([probe])
             if isinstance(answer, PartError):
                 return Difference("", (), "", "", 0, 0, f"{self._rows} rows of length {self._size}", answer.detail)
-            alone.append({name: np.array(array) for name, array in answer.items()})
+            alone.append(kept(answer))
         for order in self._orders():
             answers = self._timed([self._pair[which] for which in order])
             for at, (which, answer) in enumerate(zip(order, answers, strict=True)):
@@ -155,6 +167,8 @@ class _Trial:
         return [*full, [0, 0, 1][: self._rows], [1, *[0] * (self._rows - 1)]]
 
     def _timed(self, parts: Sequence[PartArrays]) -> list[PartOutput]:
+        if not self._in_time():
+            raise _OutOfTime
         begun = perf_counter_ns()
         answers = self._fixed.run(parts)
         took = perf_counter_ns() - begun
@@ -167,7 +181,7 @@ class _Trial:
         alone = 0
         for _ in range(2):
             begun = perf_counter_ns()
-            self._subject.executor.execute(self._pair[:1], Durations())
+            self._subject.run(self._pair[:1])
             took = perf_counter_ns() - begun
             alone = min(took, alone or took)
         return FixedCost(self._size, self._rows, round(self._fastest / MILLISECOND, 3), round(alone / MILLISECOND, 3))

@@ -13,7 +13,6 @@ the loosest way to serve that was found to be safe:
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Sequence
 from time import perf_counter_ns
 
@@ -21,7 +20,6 @@ import msgspec
 import numpy as np
 
 from headway.core.units import SECOND, Duration
-from headway.wire.messages import ModelMeta
 from headway.wire.safety import (
     BATCHED,
     EQUAL_LENGTHS,
@@ -34,11 +32,10 @@ from headway.wire.safety import (
     SafetyReport,
 )
 from headway.worker import probe_file, probes, safety_plan, warm_up
-from headway.worker.executor import Array, BatchExecutor, Durations, LoadContext, PartArrays, PartError, PartOutput
-from headway.worker.safety_compare import Allowed, tolerances, worst_difference
+from headway.worker.executor import Array, PartArrays, PartError, PartOutput
+from headway.worker.safety_compare import worst_difference
 from headway.worker.safety_plan import Batch
-
-log = logging.getLogger("headway.worker")
+from headway.worker.safety_subject import Subject, kept
 
 BUDGET: Duration = 3 * SECOND
 """At load: no run begins after this much checking."""
@@ -54,54 +51,6 @@ REASONS = {
 
 class NotJudged(Exception):
     """Why nothing can be said."""
-
-
-class Subject:
-    """What is checked. computes_in: the executor's precision where it says one ("BF16"), else ""."""
-
-    def __init__(self, executor: BatchExecutor, meta: ModelMeta, context: LoadContext, takes_made_up: bool) -> None:
-        self.executor = executor
-        self.meta = meta
-        self.context = context
-        self.settings = context.settings
-        self.name = f"{context.model}/{context.version}"
-        self.takes_made_up = takes_made_up
-        self.allowed: dict[str, Allowed] = tolerances(
-            self.name,
-            meta.outputs,
-            getattr(executor, "computes_in", ""),
-            context.device,
-            self.settings.tolerances,
-        )
-
-    @property
-    def max_rows(self) -> int:
-        """Of one batch."""
-        cap = self.settings.batching.max_batch_size
-        return min(cap, self.meta.max_batch_size) if self.meta.max_batch_size else cap
-
-    @property
-    def max_tokens(self) -> int:
-        """Of one batch, 0 = any."""
-        return self.settings.batching.max_batch_tokens
-
-    @property
-    def padded(self) -> bool:
-        return any(tensor.pad_axis is not None for tensor in self.meta.inputs)
-
-    def run(self, parts: Sequence[PartArrays]) -> list[PartOutput]:
-        """Whatever the batch raises is every part's error. Inputs are read-only, as those of requests are."""
-        for part in parts:
-            for array in part.inputs.values():
-                array.flags.writeable = False
-        try:
-            outputs = self.executor.execute(parts, Durations())
-        except Exception as error:
-            log.debug("a batch of %d probes failed", len(parts), exc_info=True)
-            return [PartError(f"{type(error).__name__}: {error}")] * len(parts)
-        if len(outputs) != len(parts):
-            return [PartError(f"{len(outputs)} results for {len(parts)} requests")] * len(parts)
-        return outputs
 
 
 def check(subject: Subject, budget: Duration = BUDGET, clock: Callable[[], int] = perf_counter_ns) -> SafetyReport:
@@ -188,7 +137,7 @@ class _Inspection:
             if isinstance(answer, PartError):
                 self._refusal = f"it said {answer.detail}"[:300]
             else:
-                self.alone[number] = _kept(answer)
+                self.alone[number] = kept(answer)
         self.lengths = {number: self.probes[number].length for number in self.alone}
         return bool(self.alone)
 
@@ -281,11 +230,6 @@ def _mode(equal: Difference | None, mixed: Difference | None) -> str:
     if mixed is None or not mixed.too_large:
         return BATCHED
     return UNBATCHED if equal is None else EQUAL_LENGTHS
-
-
-def _kept(answer: dict[str, Array]) -> dict[str, Array]:
-    """A copy: a model may hand out the same memory each time."""
-    return {name: np.array(array) for name, array in answer.items()}
 
 
 def _joined(parts: Sequence[PartArrays]) -> PartArrays:

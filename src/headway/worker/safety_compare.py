@@ -133,6 +133,7 @@ def _compare_numbers(name: str, equal: Array, one: Array, other: Array, allowed:
         bound = allowed.absolute + allowed.relative * np.where(np.isfinite(size), size, 0.0)
         ratio = np.where(apart == 0, 0.0, apart / bound)
     ratio = np.where(np.isnan(ratio), np.inf, ratio)
+    apart = np.minimum(apart, np.finfo(np.float64).max)  # JSON has no infinity
     at = int(np.argmax(ratio))
     where, a, b = _index(at, one.shape), one.ravel()[at], other.ravel()[at]
     if not (np.isfinite(a) and np.isfinite(b)) and ratio.ravel()[at]:

@@ -16,7 +16,7 @@ from headway.wire.safety import BATCHED, EQUAL_LENGTHS, OFF, SAFE, UNBATCHED, Sa
 from headway.worker import invariant_proof, safety, warm_up
 from headway.worker.executor import BatchExecutor, LoadContext
 from headway.worker.invariant import InvariantExecutor
-from headway.worker.safety import Subject
+from headway.worker.safety_subject import Subject
 
 log = logging.getLogger("headway.worker")
 
@@ -58,6 +58,7 @@ def with_fixed_sizes(
 ) -> tuple[BatchExecutor, SafetyReport]:
     """Invariant mode: the executor around it, where it can be kept in batches; else each row alone."""
     if report.mode == UNBATCHED:
+        invariant_proof.check_alone(subject)
         return subject.executor, report  # its answers depend on company: alone they have none
     classes = () if report.mode == EQUAL_LENGTHS else invariant_proof.length_classes(subject)
     tokens = subject.settings.batching.max_batch_tokens

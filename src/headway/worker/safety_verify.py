@@ -16,6 +16,7 @@ from headway.worker.errors import LoadError, raised
 from headway.worker.executor import BatchExecutor, LoadContext
 from headway.worker.executors import create
 from headway.worker.log import configure
+from headway.worker.safety_subject import Subject
 
 log = logging.getLogger("headway.worker")
 
@@ -51,7 +52,7 @@ def _check(load: Load, budget: int) -> SafetyReport:
     if meta.streaming:
         return SafetyReport(reason=safety_load.STREAMS)
     batched = cast(BatchExecutor, executor)
-    subject = safety.Subject(batched, meta, context, takes_made_up=True)
+    subject = Subject(batched, meta, context, takes_made_up=True)
     if settings.warm_up.enabled:
         batched.warm_up(*warm_up.grid(settings, meta), 1)  # what is served has been warmed up, and may differ by it
     report = safety.check(subject, budget)
