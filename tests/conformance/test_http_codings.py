@@ -281,6 +281,17 @@ def test_a_binary_request_may_be_larger_but_not_its_json(header: str) -> None:
     run(scenario())
 
 
+def test_a_header_of_the_binary_extension_opens_no_other_route_to_large_json() -> None:
+    async def scenario() -> None:
+        async with world(limits=SMALL) as w:
+            client = await w.connect()
+            head = b"POST /v1/embeddings HTTP/1.1\r\nHost: a\r\nContent-Length: 600000\r\n"
+            client.send(head + b"Inference-Header-Content-Length: 100\r\n\r\n")
+            assert (await client.answer()).status == 413
+
+    run(scenario())
+
+
 def test_a_refusal_of_an_openai_route_has_its_shape() -> None:
     async def scenario() -> None:
         async with world(limits=SMALL) as w:

@@ -11,7 +11,7 @@ import pytest
 from headway.config.settings import Limits
 from headway.gateway import presence
 from headway.wire.messages import Cancel, Submit
-from tests.conformance.http_world import GOOD, Client, FakeRuntime, echo, message, run, within, world, x
+from tests.conformance.http_world import GOOD, Client, FakeRuntime, done, echo, message, run, within, world, x
 
 INFER = "/v2/models/add/infer"
 STREAM = "/v2/models/talk/generate_stream"
@@ -154,6 +154,9 @@ def test_a_half_closed_reader_of_a_stream_gets_it_all() -> None:
             assert await client.chunk() == presence.COMMENT
             runtime.chunk(request, 1, "two")
             assert await client.chunk() == b'data: "two"\n\n'
+            runtime.deliver(done(request))
+            assert await client.chunk() == b""
+            assert await client.closed()
 
     run(scenario())
 

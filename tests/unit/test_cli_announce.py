@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import shlex
+from pathlib import Path
 
 import pytest
 
-from headway.cli.announce import Answer, client_address, lines
+from headway.cli.announce import Answer, client_address, lines, unix_address
 from headway.config.settings import Embeddings, ModelSettings
 from headway.registry.spec import VersionSpec
 from headway.wire.messages import InputMeta, ModelMeta, VersionStatus
@@ -92,3 +93,18 @@ def test_each_kind_of_model_gets_one_request() -> None:
 )
 def test_the_address_is_one_that_a_client_on_this_machine_can_use(host: str, address: str) -> None:
     assert client_address(host, 80) == address
+
+
+def test_at_a_unix_socket_commands_say_where_it_is() -> None:
+    address = unix_address(Path("/run/my app/s"))
+    printed = list(lines(address, [answer("a")]))
+    assert printed[0] == "headway is serving on unix:/run/my app/s"
+    for command in printed[printed.index("Try:") + 1 :]:
+        curl = shlex.split(command)
+        assert curl[:3] == ["curl", "--unix-socket", "/run/my app/s"]
+        assert curl[3].startswith("http://localhost/")
+
+
+def test_https_is_in_the_address() -> None:
+    assert client_address("0.0.0.0", 443, "https") == "https://127.0.0.1:443"
+    assert client_address("::", 443, "https") == "https://[::1]:443"

@@ -119,6 +119,11 @@ def test_bytes_that_are_not_text_are_a_configuration_error(tmp_path: Path) -> No
     [
         ("[limits]\nmax_body_mb = 64\nmax_queued_mb = 32", "limits.max_queued_mb"),
         ("[workers]\nbackoff_s = 5\nmax_backoff_s = 1", "workers.max_backoff_s"),
+        ("[server]\nssl_keyfile = 'k'", "server.ssl_keyfile"),
+        ("[server]\nunix_socket = 's'\nssl_certfile = 'c'", "server.unix_socket"),
+        ("[server]\nunix_socket_mode = '888'", "server.unix_socket_mode"),
+        ("[server]\ntrusted_proxies = ['unix', '10.0.0.1/8']", "server.trusted_proxies[1]"),
+        ("[server]\ncors_origins = ['https://a.example/path']", "server.cors_origins[0]"),
         ("[scheduling]\npatience_ms = [100, 10]", "scheduling.patience_ms"),
         ("[tenants.acme]\nweight = 2", "tenants"),
         ("tenant_header = 'x tenant'", "tenant_header"),

@@ -24,6 +24,7 @@ from headway.gateway.errors import (
     UriTooLong,
 )
 from headway.gateway.exchange import Request
+from headway.gateway.router import path_of
 
 MAX_TARGET = 8 * 1024
 """Bytes of path and query."""
@@ -259,7 +260,10 @@ class Reader:
             self._check_size(self._body_bytes)
         if b"content-length" not in self._headers:
             self._reserve(len(data))
-        self._keep(data)
+        if self._body:
+            self._keep(data)
+        else:
+            self._body.append(data)
 
     def _inflate(self, inflater: Inflater, data: bytes) -> None:
         """Piece by piece: each is counted before it is kept, and too much of it is noticed before it is made."""
@@ -286,12 +290,12 @@ class Reader:
         """size: of the body so far as the model gets it, decompressed; more than JSON may have."""
         if size > self._max_body:
             raise Refused(BodyTooLarge(f"the body has {size} bytes or more, the most is {self._max_body}"))
-        header = self._headers.get(BINARY)
+        header = self._headers.get(BINARY) if path_of(self.target).rstrip(b"/").endswith(b"/infer") else None
         if header is None:
             raise Refused(
                 BodyTooLarge(
-                    f"the body has {size} bytes or more, as JSON the most is {self._max_json}: send the tensors of "
-                    f"a request this large in binary (Inference-Header-Content-Length), up to {self._max_body} bytes"
+                    f"the body has {size} bytes or more, as JSON the most is {self._max_json}: send the tensors of an "
+                    f"infer request this large in binary (Inference-Header-Content-Length), up to {self._max_body}"
                 )
             )
         if not header.isdigit() or int(header[:20]) > self._max_json:

@@ -33,6 +33,9 @@ from headway.worker.torch_program import FILES, Program
 
 log = logging.getLogger("headway.worker")
 
+COMPUTES_IN = {"bfloat16": "BF16", "float16": "FP16", "int8": "INT8"}
+"""What the check of batch safety allows for; float32 is what the outputs are in."""
+
 
 class TorchExecutor:
     def load(self, context: LoadContext) -> ModelMeta:
@@ -42,6 +45,8 @@ class TorchExecutor:
         torch.set_grad_enabled(False)
         self._device = device_of(self._name, context.device)
         self._model = model = _model(self._name, context)
+        if isinstance(model, HuggingFaceEncoder):
+            self.computes_in = COMPUTES_IN.get(context.settings.torch.dtype, "")
         settings = msgspec.structs.replace(
             context.settings,
             inputs={**model.padding, **context.settings.inputs},
