@@ -43,6 +43,7 @@ batch_policies = st.builds(
     derive_delay=st.booleans(),
     max_queued_requests=st.sampled_from([3, 100_000]),
     deadline_margin=st.sampled_from([0, ms(1)]),
+    unpadded=st.booleans(),
 )
 
 

@@ -26,7 +26,8 @@ class BatchPolicy:
     """Rules for one model version.
 
     max_batch_size: rows in one batch, at least 1.
-    max_batch_tokens: padded tokens in one batch (rows x longest length); 0 = no cap.
+    max_batch_tokens: padded tokens in one batch (rows x longest length; where nothing is padded, the sum of lengths);
+        0 = no cap.
     max_batch_bytes: payload of one batch's members, as it travels to the worker; 0 = no cap.
     max_batch_time: predicted run time of one batch (upper quantile). 0 = automatic: see `time_limit`.
     slo: the latency that is aimed for; 0 = none.
@@ -37,6 +38,7 @@ class BatchPolicy:
     max_queued_requests, max_queued_rows: bounds on what waits for this version.
     device: what its workers share with those of other versions; "" = they share nothing.
     cores: of the device, that a worker keeps busy while it runs a batch; 0 = none.
+    unpadded: workers run the tokens of a batch end to end. Then a batch counts as one of its mean length, rounded up.
     """
 
     style: Style = Style.BATCH
@@ -53,6 +55,7 @@ class BatchPolicy:
     max_queued_rows: int = 1_000_000
     device: str = ""
     cores: int = 1
+    unpadded: bool = False
 
     def exceeds(self, rows: int, tokens: int, size: int) -> bool:
         """Whether a batch is beyond a cap in rows, padded tokens or bytes."""

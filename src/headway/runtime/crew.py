@@ -119,7 +119,9 @@ class LiveCrew:
         self._metas[version] = ready.meta
         settings, meta = self._versions[version].settings, ready.meta
         tokens = lower_cap(meta.max_batch_tokens, self._lowered.get(version, 0))
-        policy = batch_policy(settings, self._places[version], meta.streaming, meta.max_batch_size, tokens)
+        policy = batch_policy(
+            settings, self._places[version], meta.streaming, meta.max_batch_size, tokens, meta.unpadded
+        )
         self._configure(version, policy)
         self._post(WorkerReady(worker.id, ready.capacity, tuple(ready.measurements)))
 
@@ -130,7 +132,8 @@ class LiveCrew:
 
     def _ran_out_of_memory(self, message: ExecuteFailed) -> None:
         """Batches of this version are half as large from now on, also those of workers yet to come."""
-        version, rows, tokens = self._effects.size_of(message.batch)
+        version, rows, padded, real = self._effects.size_of(message.batch)
+        tokens = real if self._policies[version].unpadded else padded
         if rows == 1:
             return  # there is no smaller batch of it
         cap = max(1, tokens // 2)

@@ -216,13 +216,16 @@ class EffectRunner:
         outcome = failure_outcome(message.code)
         return BatchFailed(message.worker, message.batch, message.elapsed, outcome, message.detail)
 
-    def size_of(self, batch: BatchId) -> tuple[VersionId, int, int]:
-        """Whose it is, its rows and its padded tokens. Raises ProtocolViolation for a batch that does not run."""
+    def size_of(self, batch: BatchId) -> tuple[VersionId, int, int, int]:
+        """Whose it is, its rows, its padded tokens and its real ones.
+
+        Raises ProtocolViolation for a batch that does not run.
+        """
         running = self._running.get(batch)
         if running is None:
             raise ProtocolViolation(f"an answer for batch {batch}, which does not run")
-        rows = sum(running.rows)
-        return running.key.version_id, rows, rows * max(running.lengths)
+        rows, real = sum(running.rows), sum(map(int.__mul__, running.rows, running.lengths))
+        return running.key.version_id, rows, rows * max(running.lengths), real
 
     def emitted(self, message: Emitted) -> Event:
         held = self._held.get(message.request)

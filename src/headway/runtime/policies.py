@@ -26,11 +26,13 @@ def batch_policy(
     streaming: bool = False,
     model_max_batch_size: int = 0,
     max_tokens: int = 0,
+    unpadded: bool = False,
 ) -> BatchPolicy:
     """place: where its workers run.
     streaming: its sequences come and go one by one, and no turn could be given to a whole engine: it takes no cores.
     model_max_batch_size: rows that the model itself can take (0 = any); the lower of it and the setting counts.
     max_tokens: that the workers' memory holds at once (0 = any); likewise.
+    unpadded: as ModelMeta says.
     """
     batching = settings.batching
     size, delay = batching.max_batch_size, batching.max_queue_delay_ms
@@ -48,6 +50,7 @@ def batch_policy(
         max_queued_rows=batching.max_queued_rows,
         device=place.device,
         cores=0 if streaming else place.cores,
+        unpadded=unpadded,
     )
 
 

@@ -198,7 +198,8 @@ class Oracle:
     def _caps(self, effect: DispatchBatch, version: TrackedVersion) -> None:
         parts = [self.ledger.open[ref.request].event.parts[ref.part] for ref in effect.parts]
         rows = sum(part.rows for part in parts)
-        tokens = rows * max(part.length for part in parts)
+        real = sum(part.rows * part.length for part in parts)
+        tokens = real if version.policy.unpadded else rows * max(part.length for part in parts)
         size = sum(self.ledger.open[ref.request].bytes_of(ref.part) for ref in effect.parts)
         policy = version.policy
         if len(parts) > 1:  # one alone may have been admitted under wider caps than today's

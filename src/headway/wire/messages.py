@@ -65,6 +65,7 @@ class ModelMeta(msgspec.Struct, frozen=True):
     streaming: answers by generate_stream, one sequence per request.
     per_row_parameters: request parameters that may differ within a batch.
     memory: None where it was not measured.
+    unpadded: a batch of mixed lengths costs what its tokens cost, and nothing for padding.
     """
 
     platform: str
@@ -74,6 +75,7 @@ class ModelMeta(msgspec.Struct, frozen=True):
     streaming: bool = False
     per_row_parameters: tuple[str, ...] = ()
     memory: MemoryUse | None = None
+    unpadded: bool = False
 
     @property
     def max_batch_tokens(self) -> int:

@@ -61,6 +61,7 @@ class TorchExecutor:
             outputs=self._outputs,
             max_batch_size=model.fixed_rows,
             per_row_parameters=context.settings.per_row_parameters,
+            unpadded=self._packed,
         )
 
     def warm_up(self, rows: Sequence[int], lengths: Sequence[int], repeats: int) -> list[Measurement]:
