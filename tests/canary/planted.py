@@ -85,20 +85,20 @@ CANARIES = (
     Canary(
         "a batch exceeds the cap by one",
         "forming",
-        "policy.exceeds(rows, rows * length,",
-        "policy.exceeds(rows - 1, rows * length,",
+        "policy.exceeds(rows, tokens,",
+        "policy.exceeds(rows - 1, tokens,",
     ),
     Canary(
         "padding is left out of the token cap",
         "forming",
-        "policy.exceeds(rows, rows * length,",
-        "policy.exceeds(rows, rows * self.length,",
+        "if self._unpadded else rows * length",
+        "if self._unpadded else rows * self.length",
     ),
     Canary(
         "the joiner is left out of the cap in bytes",
         "forming",
-        "policy.exceeds(rows, rows * length, self.bytes + part.bytes)",
-        "policy.exceeds(rows, rows * length, self.bytes)",
+        "policy.exceeds(rows, tokens, self.bytes + part.bytes)",
+        "policy.exceeds(rows, tokens, self.bytes)",
     ),
     Canary(
         "a held key that fills a batch by its bytes stays",

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import pytest
+
+from headway.core.cost import CostModel
 from headway.core.events import BatchCompleted, RequestCancelled, VersionConfigured
 from headway.core.ids import Measurement, Part
 from headway.core.policy import BatchPolicy
@@ -50,6 +53,39 @@ def test_the_cap_in_rows_counts_rows_and_not_parts():
 def test_the_cap_in_tokens_counts_padding():
     world = World(BatchPolicy(max_batch_tokens=100))
     assert waiting_behind(world, arrive(1, length=10), arrive(2, length=60), arrive(3, length=10)) == [1, 3]
+
+
+def test_where_nothing_is_padded_the_cap_in_tokens_counts_the_sum_of_lengths():
+    world = World(BatchPolicy(max_batch_tokens=100, unpadded=True))
+    assert waiting_behind(world, arrive(1, length=10), arrive(2, length=60), arrive(3, length=10)) == [1, 2, 3]
+    world = World(BatchPolicy(max_batch_tokens=79, unpadded=True))
+    assert waiting_behind(world, arrive(1, length=10), arrive(2, length=60), arrive(3, length=10)) == [1, 2]
+
+
+def test_where_nothing_is_padded_strangers_in_length_share_what_every_batch_costs():
+    """Padded, 20 beside 200 costs 180 tokens more; unpadded the second saves the 8 ms of a batch of its own."""
+    some_fixed_cost = tuple(
+        Measurement(rows, length, ms(8) + ms(0.1) * rows * length) for rows in (1, 4, 16) for length in (8, 64, 256)
+    )
+    strangers = (arrive(1, length=20), arrive(2, length=200))
+    assert waiting_behind(World(cost=some_fixed_cost), *strangers) == [1]
+    many = [arrive(number, length=20) for number in range(3, 12)]
+    world = World(BatchPolicy(unpadded=True), cost=some_fixed_cost)
+    assert 2 in waiting_behind(world, *strangers, *many)
+    padded = waiting_behind(World(cost=some_fixed_cost), *strangers, *many)
+    assert 2 not in padded
+
+
+def test_where_nothing_is_padded_a_batch_is_learned_from_as_one_of_its_mean_length(monkeypatch: pytest.MonkeyPatch):
+    world = World(BatchPolicy(max_batch_size=2, hold=True, max_queue_delay=0, unpadded=True))
+    running = dispatches(world.tell(arrive(0)))[0]
+    world.tell(arrive(1, length=10), arrive(2, length=91))
+    (batch,) = dispatches(world.complete(running))
+    assert [ref.request for ref in batch.parts] == [1, 2]
+    observed: list[tuple[int, int]] = []
+    monkeypatch.setattr(CostModel, "observe", lambda cost, rows, length, took: observed.append((rows, length)))
+    world.complete(batch)
+    assert observed == [(2, 51)]
 
 
 def test_the_cap_in_time_uses_the_upper_quantile():
@@ -150,10 +186,3 @@ def test_where_nothing_is_padded_a_long_one_joins_short_ones_for_its_own_tokens_
         world = World(BatchPolicy(unpadded=unpadded), cost=cost)
         short = (arrive(number, length=8) for number in (1, 2, 3))
         assert sorted(waiting_behind(world, *short, arrive(4, length=250))) == first
-
-
-def test_where_nothing_is_padded_the_cap_in_tokens_counts_those_that_there_are():
-    for unpadded, count in ((True, 4), (False, 1)):
-        world = World(BatchPolicy(unpadded=unpadded, max_batch_tokens=120))
-        short = (arrive(number, length=10) for number in (2, 3, 4, 5))
-        assert len(waiting_behind(world, arrive(1, length=90), *short)) == count

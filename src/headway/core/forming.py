@@ -32,8 +32,8 @@ class Setting:
 
 
 class Forming:
-    """rows, tokens, bytes, longest, deadline, oldest: sums, longest, earliest and first arrival of the members.
-    length: what each row counts as (`BatchPolicy.batch_length`).
+    """rows, tokens, bytes, deadline, oldest: sums, earliest and first arrival of the members.
+    length: what each row counts as: the longest of the members; where nothing is padded their mean, rounded up.
     filled: a cap, and not the cost, kept somebody out.
     kept: so many of the members are the best batch so far; those behind them are the block on trial.
     is_probe: it is larger than would pay by the cost model, for what is to be learned from it.
@@ -42,22 +42,21 @@ class Forming:
     __slots__ = (
         "_cost",
         "_kept_predicted",
+        "_kept_tokens",
         "_others",
-        "_policy",
         "_predicted",
         "_setting",
         "_time_limit",
         "_trial_alone",
-        "_trial_longest",
+        "_trial_length",
         "_trial_rows",
-        "_trial_tokens",
+        "_unpadded",
         "bytes",
         "deadline",
         "filled",
         "is_probe",
         "kept",
         "length",
-        "longest",
         "members",
         "oldest",
         "owners",
@@ -67,20 +66,20 @@ class Forming:
 
     kept: int
     _kept_predicted: Duration
+    _kept_tokens: int
     _trial_rows: int
-    _trial_tokens: int
-    _trial_longest: int
+    _trial_length: int
     _trial_alone: Duration
 
     def __init__(self, head: QueuedPart, owner: TenantQueue, setting: Setting) -> None:
         self._setting = setting
-        self._policy = setting.policy
         self._cost = setting.cost
         self._time_limit = setting.policy.time_limit(setting.cost.upper(head.rows, head.length))
         self._others = setting.waiting
         self.members: list[QueuedPart] = []
         self.owners: list[TenantQueue] = []
-        self.rows = self.tokens = self.bytes = self.length = self.longest = 0
+        self._unpadded = setting.policy.unpadded
+        self.rows = self.tokens = self.bytes = self.length = 0
         self.deadline = self.oldest = NEVER
         self.filled = self.is_probe = False
         self.add(head, owner)
@@ -92,12 +91,10 @@ class Forming:
         part.state = RUNNING
         self.members.append(part)
         self.owners.append(owner)
+        self.length = self._length_with(part)
         self.rows += part.rows
         self.tokens += part.rows * part.length
         self.bytes += part.bytes
-        if part.length > self.longest:
-            self.longest = part.length
-        self.length = self._policy.batch_length(self.rows, self.tokens, self.longest)
         request = part.request
         if request.deadline < self.deadline:
             self.deadline = request.deadline
@@ -109,9 +106,11 @@ class Forming:
     def try_on(self, part: QueuedPart, owner: TenantQueue) -> None:
         """Add it to the block on trial."""
         self._trial_rows += part.rows
-        self._trial_tokens += part.rows * part.length
-        if part.length > self._trial_longest:
-            self._trial_longest = part.length
+        if self._unpadded:
+            tokens = self.tokens + part.rows * part.length - self._kept_tokens
+            self._trial_length = -(-tokens // self._trial_rows)
+        elif part.length > self._trial_length:
+            self._trial_length = part.length
         self._trial_alone += self._cost.median(part.rows, part.length)
         self.add(part, owner)
 
@@ -119,7 +118,8 @@ class Forming:
         """What is on trial belongs to the batch."""
         self.kept = len(self.members)
         self._kept_predicted = self._predicted
-        self._trial_rows = self._trial_tokens = self._trial_longest = 0
+        self._kept_tokens = self.tokens
+        self._trial_rows = self._trial_length = 0
         self._trial_alone = 0
 
     def drop_trial(self) -> None:
@@ -134,7 +134,7 @@ class Forming:
             owner.urgent.put_back(part.due, part)
         kept, owners = self.members[: self.kept], self.owners[: self.kept]
         self.members, self.owners = [], []
-        self.rows = self.tokens = self.bytes = self.length = self.longest = 0
+        self.rows = self.tokens = self.bytes = self.length = 0
         self.deadline = self.oldest = NEVER
         self.filled = False
         for part, owner in zip(kept, owners, strict=True):
@@ -143,7 +143,14 @@ class Forming:
     @property
     def is_full(self) -> bool:
         """A cap is reached."""
-        return self.filled or self._setting.policy.is_filled_by(self.rows, self.rows * self.length, self.bytes)
+        tokens = self.tokens if self._unpadded else self.rows * self.length
+        return self.filled or self._setting.policy.is_filled_by(self.rows, tokens, self.bytes)
+
+    def _length_with(self, part: QueuedPart) -> int:
+        """What each row would count as with this joiner."""
+        if self._unpadded:
+            return -(-(self.tokens + part.rows * part.length) // (self.rows + part.rows))
+        return part.length if part.length > self.length else self.length
 
     # -- gains -----------------------------------------------------------------------------
 
@@ -170,7 +177,9 @@ class Forming:
         return (urgent, gain) if self._fits(urgent, gain) else (best, best_gain)
 
     def _length_matters(self, near: QueuedPart, urgent: QueuedPart) -> bool:
-        """Judged by the batch that this one may become."""
+        """Judged by the batch that this one may become. Where nothing is padded nobody's length is another's burden."""
+        if self._unpadded:
+            return False
         rows = min(self._setting.policy.max_batch_size, self.rows + max(1, self._others))
         longest = max(self.length, near.length, urgent.length)
         shortest = min(self.length, near.length, urgent.length)
@@ -188,21 +197,12 @@ class Forming:
     def _trial_apart(self) -> Duration:
         """What those on trial take without this batch, right after it: one by one, together, or in batches
         of its size."""
-        cost, rows, length = self._cost, self._trial_rows, self._trial_length()
+        cost, rows, length = self._cost, self._trial_rows, self._trial_length
         apart = min(self._trial_alone, cost.median(rows, length))
         kept = self.rows - rows
         if rows > kept:
             apart = min(apart, -(-rows // kept) * cost.median(kept, length))
         return apart
-
-    def _trial_length(self) -> int:
-        return self._policy.batch_length(self._trial_rows, self._trial_tokens, self._trial_longest)
-
-    def _length_with(self, part: QueuedPart) -> int:
-        longest = part.length if part.length > self.longest else self.longest
-        if not self._policy.unpadded:
-            return longest
-        return self._policy.batch_length(self.rows + part.rows, self.tokens + part.rows * part.length, longest)
 
     def is_over(self, gain: int) -> bool:
         """Nobody after a joiner that gains so much can gain: there is no step of the cost ahead."""
@@ -245,7 +245,7 @@ class Forming:
         """
         cost, probes = self._cost, self._cost.probes
         joiners, added = len(self.members) - self.kept, self._predicted - self._kept_predicted
-        together = cost.median(self._trial_rows, self._trial_length()) if joiners else 0
+        together = cost.median(self._trial_rows, self._trial_length) if joiners else 0
         loss = self._loss(joiners, added, self._trial_alone, together)
         if (
             self.rows < rows
@@ -291,9 +291,10 @@ class Forming:
     def _fits(self, part: QueuedPart, gain: int) -> bool:
         rows = self.rows + part.rows
         length = self._length_with(part)
+        tokens = self.tokens + part.rows * part.length if self._unpadded else rows * length
         run_time = self._cost.upper(rows, length)
         policy = self._setting.policy
-        if policy.exceeds(rows, rows * length, self.bytes + part.bytes) or run_time > self._time_limit:
+        if policy.exceeds(rows, tokens, self.bytes + part.bytes) or run_time > self._time_limit:
             if gain > 0:
                 self.filled = True
             return False

@@ -70,13 +70,6 @@ class BatchPolicy:
         """Whether a part of `size` bytes respects the caps all by itself. One row always does: it cannot be cut."""
         return rows == 1 or not self.exceeds(rows, rows * length, size)
 
-    def batch_length(self, rows: int, tokens: int, longest: int) -> int:
-        """What a batch's rows count as: as long as the longest is or, where nothing is padded, as they are on average.
-
-        tokens: of all rows, without padding; rows * batch_length is what the batch computes, rounded up.
-        """
-        return -(-tokens // rows) if self.unpadded else longest
-
     def time_limit(self, alone: Duration) -> Duration:
         """The cap on a batch's predicted run time, given what its head takes alone; both at the upper quantile.
 
