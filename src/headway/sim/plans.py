@@ -107,7 +107,7 @@ def _share_a_device(rng: Random, policies: dict[VersionId, BatchPolicy]) -> tupl
 
 
 def random_policy(rng: Random, grid: Duration, keep: BatchPolicy | None = None) -> BatchPolicy:
-    """keep: the version's rules so far. Style, device and padding are for life; what was admitted must stay admissible."""
+    """keep: the version's rules so far. Style, device and padding stay; what it has admitted must stay admissible."""
     style = keep.style if keep else rng.choice((Style.BATCH, Style.BATCH, Style.BATCH, Style.SEQUENCE))
     rows = rng.choice((MAX_PART_ROWS, 4, 8, 32))
     tokens, size = rng.choice(((0, 0), (0, 300), (256, 0), (1024, 100)))
