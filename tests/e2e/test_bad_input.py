@@ -92,7 +92,7 @@ TABLE = {
     "embeddings of another kind of model": Bad(
         "/v1/embeddings", {"model": "affine", "input": "text"}, ("affine", "embeddings")
     ),
-    "a compressed body": Bad(AFFINE, affine(), ("gzip",), 415, headers={"content-encoding": "gzip"}),
+    "an unknown compression": Bad(AFFINE, affine(), ("gzip",), 415, headers={"content-encoding": "br"}),
 }
 
 
