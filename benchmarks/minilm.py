@@ -36,13 +36,23 @@ from lab.environments import PEERS, python_of
 from lab.figures import markdown
 from lab.loads import LENGTHS, MODEL, ROUTE, Point, Pool, Texts, describe, texts
 
+from headway.registry.minilm import find_source
+
 TEXTS = 2048
 CLOSED = (Point(concurrency=1, label="closed 1"), Point(concurrency=32, label="closed 32"))
 SHARES = (0.50, 0.70, 0.85)
 
 HEADWAY, ALONE, FIRST_COME = "headway", "headway, no batching", "first-come 32"
 MOSEC, MOSEC_32, DIRECT = "mosec, batch 1", "mosec, batch 32", "onnxruntime directly"
-IN_CLOSED = (HEADWAY, ALONE, FIRST_COME, MOSEC, MOSEC_32)
+TORCH = {
+    "headway, torch bfloat16": "[torch]\ndtype = 'bfloat16'",
+    "headway, torch bfloat16 padded": "[torch]\ndtype = 'bfloat16'\npacking = 'off'",
+    "headway, torch float32": "[torch]\ndtype = 'float32'",
+    "headway, torch float32 padded": "[torch]\ndtype = 'float32'\npacking = 'off'",
+}
+"""Name -> what its model.toml says. Only where `--servers` names them."""
+
+IN_CLOSED = (HEADWAY, ALONE, FIRST_COME, MOSEC, MOSEC_32, *TORCH)
 IN_OPEN = (HEADWAY, ALONE, MOSEC)
 CONTEXT = (FIRST_COME, MOSEC_32)
 """Nobody is compared with these closely, and they are slow: a tenth of the requests will do."""
@@ -91,15 +101,28 @@ Row = dict[str, Any]
 # -- servers ---------------------------------------------------------------------------------------
 
 
-def headway(name: str, rows: int, start: Sequence[str], options: Options, directory: Path) -> Any:
+def headway(
+    name: str, rows: int, start: Sequence[str], options: Options, directory: Path, models: Path | None = None
+) -> Any:
+    """models: another repository than that of the options."""
     config = CONFIG.format(
         threads=options.threads,
-        models=json.dumps(str(options.models.resolve())),
+        models=json.dumps(str((models or options.models).resolve())),
         model=MODEL,
         rows=rows,
         warm_rows=[size for size in (1, 2, 8) if size <= rows],
     )
     return servers.headway(config, directory, name, start)
+
+
+def torch_repository(name: str, directory: Path) -> Path:
+    """The default model's own folder, as it lies in its package, as a repository."""
+    repository = directory / name.replace(", ", "-").replace(" ", "-")
+    model = repository / MODEL
+    model.mkdir(parents=True)
+    (model / "1").symlink_to(find_source())
+    (model / "model.toml").write_text(TORCH[name] + "\n")
+    return repository
 
 
 @contextmanager
@@ -121,6 +144,12 @@ def started(name: str, options: Options, directory: Path) -> AbstractContextMana
         FIRST_COME: lambda: headway(name, 32, first_come, options, directory),
         MOSEC: lambda: mosec(name, 1, options),
         MOSEC_32: lambda: mosec(name, 32, options),
+        **{
+            one: lambda one=one: headway(  # type: ignore[misc]
+                name, 32, servers.HEADWAY, options, directory, torch_repository(one, directory)
+            )
+            for one in TORCH
+        },
     }
     return makers[name]()
 
@@ -269,7 +298,8 @@ def parsed() -> Options:
     wanted = parser.parse_args()
     if not (wanted.models / MODEL).is_dir():
         parser.error(f"{wanted.models} has no {MODEL}: run `make serve` once, it makes the model ready")
-    names = tuple(name.strip() for name in wanted.servers.split(";") if name.strip()) or IN_CLOSED
+    usual = tuple(name for name in IN_CLOSED if name not in TORCH)
+    names = tuple(name.strip() for name in wanted.servers.split(";") if name.strip()) or usual
     if unknown := [name for name in names if name not in IN_CLOSED]:
         parser.error(f"no server {unknown[0]!r}; there are: {'; '.join(IN_CLOSED)}")
     if wanted.quick:

@@ -33,8 +33,7 @@ BUDGETS = (128, 256, 512, 1024, 2048, 8192)
 """Tokens of a batch; the last is more than any window has."""
 
 LENGTHS = "lognormal:44:256"
-TURN = 4
-"""Windows of one turn."""
+LEAST_TURNS = 4
 
 
 def main() -> int:
@@ -42,6 +41,7 @@ def main() -> int:
     parser.add_argument("--dtypes", nargs="+", default=["float32", "bfloat16"])
     parser.add_argument("--threads", nargs="+", type=int, default=[1, 2])
     parser.add_argument("--seconds", type=float, default=10, help="of each way, after the search")
+    parser.add_argument("--turn", type=int, default=2, help="windows of one turn, and of each try in the search")
     parser.add_argument("--model", type=Path, default=None, help="another encoder's folder")
     options = parser.parse_args()
     folder = options.model or find_source()
@@ -49,23 +49,24 @@ def main() -> int:
     print("|---|---|---|---|")
     for threads in options.threads:
         for dtype in options.dtypes:
-            print(line(folder, dtype, threads, options.seconds), flush=True)
+            print(line(folder, dtype, threads, options.seconds, options.turn), flush=True)
     return 0
 
 
-def line(folder: Path, dtype: str, threads: int, seconds: float) -> str:
+def line(folder: Path, dtype: str, threads: int, seconds: float, size: int) -> str:
+    """size: windows of a turn."""
     padded, packed = (loaded(folder, dtype, threads, packing) for packing in ("off", "on"))
     drawn = windows(vocabulary(folder))
-    budgets = [best(executor, drawn[:2], sums) for executor, sums in ((padded, False), (packed, True))]
+    budgets = [best(executor, drawn[:size], sums) for executor, sums in ((padded, False), (packed, True))]
     ways = [(padded, budgets[0], False), (packed, budgets[1], True)]
     spent: list[list[float]] = [[], []]
     turn = 0
-    while min(map(sum, spent)) < seconds or turn < 3:
-        chosen = [drawn[(turn * TURN + number) % len(drawn)] for number in range(TURN)]
+    while min(map(sum, spent)) < seconds or turn < LEAST_TURNS:
+        chosen = [drawn[(turn * size + number) % len(drawn)] for number in range(size)]
         for number in (0, 1) if turn % 2 else (1, 0):
             spent[number].append(run(*ways[number], chosen))
         turn += 1
-    rates = [TURN * WINDOW / median(times) for times in spent]
+    rates = [size * WINDOW / median(times) for times in spent]
     ratio = median(slow / fast for slow, fast in zip(*spent, strict=True))
     figures = [f"{rate:.1f} ({budget})" for rate, budget in zip(rates, budgets, strict=True)]
     return f"| {dtype}, {threads} | {' | '.join(figures)} | {ratio:.2f} |"

@@ -18,7 +18,7 @@ ROOT = Path(__file__).resolve().parents[1]
 SOURCE = ROOT / "src" / "headway"
 sys.path.insert(0, str(SOURCE.parent))
 
-from headway.compiled import DIGEST, FOLDER, PACKAGES, digest  # noqa: E402
+from headway.compiled import DIGEST, FOLDER, PACKAGES, digest, is_fresh  # noqa: E402
 
 INTERPRETED = ("__init__", "record", "units", "ids", "events", "effects", "outcomes", "errors", "policy")
 """Plain data, made by decorators that mypyc does not know."""
@@ -57,9 +57,9 @@ def keep(directory: Path, found: str) -> None:
 
 
 def main() -> None:
-    found = digest(SOURCE)
-    if (FOLDER / DIGEST).exists() and (FOLDER / DIGEST).read_text() == found:
+    if is_fresh():
         return
+    found = digest(SOURCE)
     print("set-up: compiling the scheduler (about a minute and a half)", file=sys.stderr)
     with tempfile.TemporaryDirectory() as directory:
         try:

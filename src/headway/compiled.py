@@ -28,15 +28,17 @@ def digest(source: Path) -> str:
     return whole.hexdigest()
 
 
+def is_fresh() -> bool:
+    """Whether what was compiled is what the sources say now."""
+    try:
+        return (FOLDER / DIGEST).read_text() == digest(FOLDER.parent)
+    except OSError:
+        return False
+
+
 def use(path: MutableSequence[str]) -> None:
     """Have the compiled packages found before the sources. path: of the package `headway`."""
-    if os.environ.get("HEADWAY_COMPILED") == "0":
-        return
-    try:
-        fresh = (FOLDER / DIGEST).read_text() == digest(FOLDER.parent)
-    except OSError:
-        return
-    if fresh:
+    if os.environ.get("HEADWAY_COMPILED") != "0" and is_fresh():
         path.insert(0, str(FOLDER))
         sys.path.append(str(FOLDER))  # the library that the modules share has a name of its own
 

@@ -35,7 +35,7 @@ class Crew:
             {V: spec}, {V: Place(1, "cpu", 1)}, self.posted.append, self.told.append, NullObserver(), lambda: 0
         )
         slot = SimpleNamespace(worker=SimpleNamespace(state=State.READY), given_up=False, last_cause="")
-        self.crew.join(SimpleNamespace(slots={V: [slot]}), SimpleNamespace())  # type: ignore[arg-type]
+        self.crew.join(SimpleNamespace(slots={V: [slot]}), SimpleNamespace(unpadded={}))  # type: ignore[arg-type]
 
     def ready(self, worker: int, report: SafetyReport) -> None:
         ready = Ready(worker, META, Capacity(1), [], report)

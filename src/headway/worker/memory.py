@@ -6,6 +6,7 @@ laid over the points: fitted, then raised until none lies above it.
 
 from __future__ import annotations
 
+import ctypes
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -37,21 +38,25 @@ class Peak(Protocol):
 
 
 class HostPeak:
-    """Resident memory of this process, as Linux counts it. The allocator keeps some of what earlier batches gave back,
-    so a small batch after a large one looks larger than it is: never smaller."""
+    """Resident memory of this process, as Linux counts it, above what it was when this was made: once the model has
+    loaded, and before the first batch. What loading has given back goes back to the system first, lest it be used again
+    unseen. Of what batches give back the allocator keeps some, so a small batch after a large one looks larger than it
+    is."""
 
     def __init__(self, proc: Path = Path("/proc/self")) -> None:
         self._status, self._clear = proc / "status", proc / "clear_refs"
-        self._before: int | None = None
+        give_back()
+        try:
+            self._before: int | None = self._read("VmRSS")
+        except (OSError, ValueError):
+            self._before = None
 
     def begin(self) -> bool:
         try:
             self._clear.write_text("5")  # the peak becomes what is in use now
-            if self._before is None:
-                self._before = self._read("VmRSS")
-        except (OSError, ValueError):
+        except OSError:
             return False
-        return True
+        return self._before is not None
 
     def taken(self) -> int:
         return max(0, self._read("VmHWM") - (self._before or 0))
@@ -62,6 +67,13 @@ class HostPeak:
         if found is None:
             raise ValueError(f"{self._status} does not say {name}")
         return int(found[1]) * 1024
+
+
+def give_back() -> None:
+    """Free memory of the allocator to the system, where the C library can (glibc)."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        trim(0)
 
 
 class MemoryWatch:

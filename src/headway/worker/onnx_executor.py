@@ -30,8 +30,8 @@ class OnnxExecutor:
     def load(self, context: LoadContext) -> ModelMeta:
         self._name = f"{context.model}/{context.version}"
         self._context = context
-        self.memory = MemoryWatch(context.settings.memory_mb << 20, HostPeak())
         self._session = _session(self._name, context)
+        self.memory = MemoryWatch(context.settings.memory_mb << 20, HostPeak())
         inputs, self._fixed_rows = onnx_graph.declared_inputs(self._name, self._session)
         outputs = onnx_graph.declared_outputs(self._name, self._session)
         self._inputs, self._outputs = with_padding(self._name, context.settings, inputs, outputs)

@@ -71,7 +71,6 @@ class PythonExecutor:
     def load(self, context: LoadContext) -> ModelMeta:
         self._name = f"{context.model}/{context.version}"
         self._context = context
-        self.memory = MemoryWatch(context.settings.memory_mb << 20, HostPeak())
         devices.check_there(self._name, context.device)
         found = model_class(self._name, context.path)
         streaming = hasattr(found, "stream")
@@ -84,6 +83,7 @@ class PythonExecutor:
         self._model = found()
         if hasattr(self._model, "load"):
             self._model.load(context)
+        self.memory = MemoryWatch(context.settings.memory_mb << 20, HostPeak())
         return ModelMeta(
             platform="python",
             inputs=self._inputs,

@@ -54,12 +54,12 @@ class TorchExecutor:
         )
         self._inputs, self._outputs = with_padding(self._name, settings, model.inputs, model.outputs)
         self._packed = False
-        limit = context.settings.memory_mb << 20
-        self.memory = MemoryWatch(limit or self._device.free(), self._device.peak())
         if isinstance(model, HuggingFaceEncoder):
             self._packed = self._decide(model)
         else:
             check_growth(self._name, self._inputs, self._outputs, self._shapes)
+        limit = context.settings.memory_mb << 20  # after a first run: it is what brings the weights into memory
+        self.memory = MemoryWatch(limit or self._device.free(), self._device.peak())
         return ModelMeta(
             platform=model.platform,
             inputs=self._inputs,
