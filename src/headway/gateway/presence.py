@@ -32,8 +32,11 @@ class Presence(Enum):
 
 
 def presence(transport: asyncio.Transport) -> Presence:
-    """Nothing is read. Costs two system calls."""
-    descriptor = transport.get_extra_info("socket").fileno()
+    """Nothing is read. Costs two system calls. A transport without a socket counts as open: it tells when it closes."""
+    socket = transport.get_extra_info("socket")
+    if socket is None:
+        return Presence.OPEN
+    descriptor = socket.fileno()
     if descriptor < 0:
         return Presence.GONE
     poll = select.poll()
