@@ -53,14 +53,9 @@ class Model:
 CONFIG = """
 [server]
 models = "models"
-{more}
+
 [models.matmul.batching]
 max_batch_size = 64
-"""
-
-WITHOUT_METRICS = """
-[metrics]
-enabled = false
 """
 
 
@@ -76,11 +71,11 @@ class Run:
 
 
 @contextmanager
-def headway(directory: Path, name: str, more: str = "") -> Iterator[str]:
+def headway(directory: Path) -> Iterator[str]:
     version = directory / "models" / "matmul" / "1"
     version.mkdir(parents=True, exist_ok=True)
     (version / "model.py").write_text(MODEL)
-    with servers.headway(CONFIG.format(more=more), directory, name) as url:
+    with servers.headway(CONFIG, directory) as url:
         yield url
 
 
@@ -96,8 +91,7 @@ def mosec(rows: int) -> Iterator[str]:
 
 def choices(directory: Path) -> dict[str, AbstractContextManager[str]]:
     return {
-        "headway": headway(directory, "headway"),
-        "headway, no metrics": headway(directory, "headway, no metrics", WITHOUT_METRICS),
+        "headway": headway(directory),
         "mosec, batch 1": mosec(1),
         "mosec, batch 64": mosec(64),
     }
