@@ -10,13 +10,13 @@ import pytest
 
 pytest.importorskip("torch")
 
-from headway.config.load import load_model_settings  # noqa: E402
-from headway.config.settings import ModelSettings, Torch  # noqa: E402
-from headway.registry.encoders import filled_in  # noqa: E402
-from headway.registry.minilm import find_source, prepare  # noqa: E402
-from headway.worker.executor import LoadContext, PartArrays  # noqa: E402
-from headway.worker.executors import create  # noqa: E402
-from tests.conformance.executors import run  # noqa: E402
+from headway.config.load import load_model_settings
+from headway.config.settings import ModelSettings, Torch
+from headway.registry.encoders import filled_in
+from headway.registry.minilm import find_source, prepare
+from headway.worker.executor import LoadContext, PartArrays
+from headway.worker.executors import create
+from tests.conformance.executors import run
 
 pytestmark = pytest.mark.slow
 
