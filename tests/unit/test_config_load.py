@@ -194,3 +194,20 @@ def test_options_are_handed_on_as_they_are(tmp_path: Path) -> None:
 def test_the_nearest_name_is_found_through_case_and_dashes() -> None:
     assert nearest("Max-Batch-Size", ["max_batch_ms", "max_batch_size"]) == "max_batch_size"
     assert nearest("zzz", ["max_batch_size"]) is None
+
+
+def test_the_inputs_of_a_torchscript_file_are_declared_as_the_documents_say(tmp_path: Path) -> None:
+    path = tmp_path / "model.toml"
+    path.write_text('[torch.inputs]\nx = ["FP32", [-1, 4]]\n')
+    settings, problems = load_model_settings(path, {})
+    assert settings is not None, problems
+    assert settings.torch.inputs == {"x": ("FP32", (-1, 4))}
+
+
+@pytest.mark.parametrize("wrong", ["3", '["FP32"]', '["FP32", 4]', '["FP32", [-1, "four"]]', "[1, [-1]]"])
+def test_a_wrong_declaration_of_an_input_is_named_with_what_was_expected(tmp_path: Path, wrong: str) -> None:
+    path = tmp_path / "model.toml"
+    path.write_text(f"[torch.inputs]\nx = {wrong}\n")
+    settings, problems = load_model_settings(path, {})
+    assert settings is None
+    assert all("torch.inputs.x" in str(problem) and "expected" in str(problem) for problem in problems)

@@ -41,6 +41,8 @@ def check(value: object, kind: inspect.Type, place: str) -> Iterator[tuple[str, 
         yield from check_named(value, kind, place)
     elif isinstance(kind, inspect.VarTupleType):
         yield from check_list(value, kind, place)
+    elif isinstance(kind, inspect.TupleType):
+        yield from check_tuple(value, kind, place)
     elif not accepts(value, kind):
         yield place, f"expected {describe(kind)}, got {show(value)}"
 
@@ -73,6 +75,14 @@ def check_list(value: object, kind: inspect.VarTupleType, place: str) -> Iterato
         return
     for number, item in enumerate(value):
         yield from check(item, kind.item_type, f"{place}[{number}]")
+
+
+def check_tuple(value: object, kind: inspect.TupleType, place: str) -> Iterator[tuple[str, str]]:
+    if not isinstance(value, list) or len(value) != len(kind.item_types):
+        yield place, f"expected {describe(kind)}, got {show(value)}"
+        return
+    for number, (item, of) in enumerate(zip(value, kind.item_types, strict=True)):
+        yield from check(item, of, f"{place}[{number}]")
 
 
 def accepts(value: object, kind: inspect.Type) -> bool:
@@ -111,6 +121,8 @@ def describe(kind: inspect.Type) -> str:
         ).strip()
     if isinstance(kind, inspect.VarTupleType):
         return f"a list, each entry {describe(kind.item_type)}"
+    if isinstance(kind, inspect.TupleType):
+        return "a list of " + ", ".join(map(describe, kind.item_types))
     words: list[tuple[type[inspect.Type], str]] = [
         (inspect.BoolType, "true or false"),
         (inspect.StrType, "a string"),

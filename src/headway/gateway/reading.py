@@ -215,7 +215,9 @@ class Reader:
         expectation = headers.get(b"expect")
         if expectation is not None:
             if expectation.lower() != b"100-continue":
-                raise Refused(ExpectationFailed(f"expected 'Expect: 100-continue', got {expectation!r}"))
+                raise Refused(
+                    ExpectationFailed(f"expected 'Expect: 100-continue', got {expectation.decode('latin-1')!r}")
+                )
             self.wants_continue = version == "1.1"
         if self._has_body():
             self._reservation = Reservation(self._budget)
@@ -235,14 +237,17 @@ class Reader:
             if version == "1.0":
                 raise Refused(MalformedHttp("Transfer-Encoding in an HTTP/1.0 request"))
             if transfer.lower() != b"chunked":
-                raise Refused(NotImplementedHere(f"transfer coding {transfer!r} is not supported, 'chunked' is"))
+                raise Refused(
+                    NotImplementedHere(f"transfer coding {transfer.decode('latin-1')!r} is not supported, 'chunked' is")
+                )
         coding = self._headers.get(b"content-encoding")
         if coding is not None and coding.lower() != b"identity":
             name = compression.known(coding)
             if name is None:
                 raise Refused(
                     UnsupportedEncoding(
-                        f"expected 'Content-Encoding: gzip' or 'deflate', got {coding!r}", headers=TAKEN
+                        f"expected 'Content-Encoding: gzip' or 'deflate', got {coding.decode('latin-1')!r}",
+                        headers=TAKEN,
                     )
                 )
             self._inflater = Inflater(name)
