@@ -6,7 +6,15 @@ from typing import Any
 
 import pytest
 
-from headway.core.effects import AbortSequence, AdmitSequence, DeliverTokens, DispatchBatch, Reason, ResolveRequest
+from headway.core.effects import (
+    AbortSequence,
+    AdmitSequence,
+    DeliverTokens,
+    DispatchBatch,
+    Reason,
+    ResolveRequest,
+    WithdrawPart,
+)
 from headway.core.events import BatchCompleted, BatchFailed, Event, MemoryPressureChanged, PartFailure, TokensEmitted
 from headway.core.ids import BatchKey, Part, PartRef
 from headway.core.outcomes import Outcome
@@ -142,6 +150,16 @@ def test_the_next_batch_is_handed_over_before_the_answers_of_the_last_are_given(
     next_batch = DispatchBatch(WORKER, 6, KEY, (PartRef(2, 0),), Reason.IDLE)
     runner.carry_out(9_500, [ResolveRequest(1, Outcome.COMPLETED), next_batch])
     assert sent_when_delivered == [2]
+
+
+def test_what_is_given_up_is_withdrawn_before_anybody_is_told_that_it_was(desk):
+    desk.hold(1, b"a")
+    desk.dispatch(5, (1, 0))
+    withdrawn_when_delivered: list[int] = []
+    runner = desk.runner
+    runner._deliver = lambda message: withdrawn_when_delivered.append(len(desk.channel.control))
+    runner.carry_out(9_500, [ResolveRequest(1, Outcome.DEADLINE_EXCEEDED), WithdrawPart(WORKER, 5, 0)])
+    assert withdrawn_when_delivered == [1]
 
 
 def test_parts_answered_by_different_batches_come_back_in_the_order_of_the_request(desk):

@@ -47,6 +47,8 @@ FAILURE_CODES: dict[str, Outcome] = {
     "invalid_input": Outcome.INVALID_INPUT,
 }
 
+BEFORE_REPLIES = (DispatchBatch, WithdrawPart)
+
 ChannelOf: TypeAlias = Callable[[WorkerId], Channel | None]
 
 
@@ -91,8 +93,12 @@ class EffectRunner:
         for effect in effects:
             if type(effect) is DispatchBatch:
                 self._dispatch(effect, now)
+        # Then withdrawals: who has been told that his time is over may count on it that nothing is run for him.
         for effect in effects:
-            if type(effect) is not DispatchBatch:
+            if type(effect) is WithdrawPart:
+                self._withdraw(effect, now)
+        for effect in effects:
+            if type(effect) not in BEFORE_REPLIES:
                 by_type[type(effect)](effect, now)
         if self._emitted:
             # The core has seen the events of all of these; what it did not want delivered is stale.
