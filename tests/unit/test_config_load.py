@@ -136,7 +136,6 @@ def test_bytes_that_are_not_text_are_a_configuration_error(tmp_path: Path) -> No
         ),
         ("[models.m.warm_up]\nrows = [64]", "models.m.warm_up.rows"),
         ("[models.m.embeddings]\n[models.m.warm_up]\nlengths = [512]", "models.m.warm_up.lengths"),
-        ("[models.m]\nmax_length = 8", "models.m.max_length"),
         ("[models.m]\nbatch_invariant = true\n[models.m.inputs.x]", "models.m.max_length"),
         (
             "[models.m]\nmax_length = 8\n[models.m.inputs.x]\n[models.m.warm_up]\nlengths = [9]",

@@ -128,3 +128,30 @@ def test_a_repository_that_is_empty_or_missing_is_told(tmp_path: Path) -> None:
     assert "holds no model" in problems_of(tmp_path)[0]
     with pytest.raises(ConfigError, match="does not exist"):
         scan(tmp_path / "absent")
+
+
+ENCODER = '{"model_type": "bert", "vocab_size": 100, "max_position_embeddings": 64, "type_vocab_size": 2}'
+
+
+def test_a_longest_request_needs_an_input_that_is_padded(tmp_path: Path) -> None:
+    put(tmp_path, "a/1/model.onnx")
+    put(tmp_path, "a/model.toml", text="max_length = 8\n")
+    (problem,) = problems_of(tmp_path)
+    assert problem.startswith("a/model.toml: max_length: expected an input that is padded")
+    put(tmp_path, "a/model.toml", text="[inputs.x]\n")
+    assert scan(tmp_path, {"a": {"max_length": 8}})[0].settings.max_length == 8
+
+
+def test_an_encoders_folder_says_itself_what_is_padded(tmp_path: Path) -> None:
+    put(tmp_path, "a/1/model.safetensors")
+    put(tmp_path, "a/1/config.json", text=ENCODER)
+    put(tmp_path, "a/model.toml", text="max_length = 32\nbatch_invariant = true\n")
+    assert scan(tmp_path)[0].settings.max_length == 32
+
+
+@pytest.mark.parametrize("place", ["max_length", "embeddings.max_length"])
+def test_an_encoder_is_not_promised_more_tokens_than_it_has_positions_for(tmp_path: Path, place: str) -> None:
+    put(tmp_path, "a/1/model.safetensors", "a/1/tokenizer.json")
+    put(tmp_path, "a/1/config.json", text=ENCODER)
+    put(tmp_path, "a/model.toml", text=f"{place} = 65\n")
+    assert problems_of(tmp_path) == [f"a/1: {place} = 65: expected at most 64, the model has no more positions"]

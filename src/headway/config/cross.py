@@ -138,12 +138,6 @@ def model_limits(model: ModelSettings) -> Iterator[Found]:
 def lengths(model: ModelSettings) -> Iterator[Found]:
     """Of three bounds on the length the tightest is the model's own, max_length."""
     embeddings, longest = model.embeddings, max(model.warm_up.lengths, default=0)
-    if model.max_length and not model.inputs:
-        yield (
-            "max_length",
-            f"expected an input that is padded ([inputs.NAME] pad_axis = 1) beside max_length = {model.max_length}: "
-            "without one, requests have no length",
-        )
     if model.batch_invariant and model.inputs and not model.max_length:
         yield (
             "max_length",

@@ -16,15 +16,23 @@ OUTPUT = "embedding"
 def filled_in(folder: Path, settings: ModelSettings) -> ModelSettings:
     """Bounds, longest request and, where a text becomes one vector, /v1/embeddings. What is set stays.
 
-    Raises FolderError.
+    Raises FolderError, also for lengths that the model has no positions for.
     """
     told = read_encoder(folder)
+    _check_length("max_length", settings.max_length, told)
+    if settings.embeddings is not None:
+        _check_length("embeddings.max_length", settings.embeddings.max_length, told)
     return msgspec.structs.replace(
         settings,
         bounds={**_bounds(told), **settings.bounds},
         max_length=settings.max_length or told.positions,
         embeddings=settings.embeddings or _embeddings(folder, settings, told),
     )
+
+
+def _check_length(place: str, wanted: int, told: Encoder) -> None:
+    if told.positions and wanted > told.positions:
+        raise FolderError(f"{place} = {wanted}: expected at most {told.positions}, the model has no more positions")
 
 
 def _bounds(told: Encoder) -> dict[str, Bounds]:

@@ -100,8 +100,18 @@ def survey_version(folder: Path, settings: ModelSettings) -> tuple[VersionSpec |
             settings = filled_in(folder, settings)
         except FolderError as error:
             return None, [Problem(str(folder), "", str(error))]
+    elif settings.max_length and not settings.inputs:
+        return None, [Problem(str(folder.parent / MANIFEST), "max_length", no_length(settings.max_length))]
     spec = VersionSpec(folder.parent.name, version, str(folder.resolve()), executor, settings)
     return spec, missing_tokenizer(folder, settings)
+
+
+def no_length(longest: int) -> str:
+    """For a model of which only model.toml says what is padded, and it does not; an encoder's folder says it itself."""
+    return (
+        f"expected an input that is padded ([inputs.NAME] pad_axis = 1) beside max_length = {longest}: "
+        "without one, requests have no length"
+    )
 
 
 def wrong_files(folder: Path, files: list[str], executor: str) -> str | None:
