@@ -7,6 +7,7 @@ a Cancel when there was nobody to write it to.
 from __future__ import annotations
 
 import logging
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
@@ -23,7 +24,7 @@ Render: TypeAlias = Callable[[list[list[Any]]], Response]
 log = logging.getLogger("headway.gateway")
 
 
-class Call:
+class Call(ABC):
     """One request that the runtime has. Subclasses say what becomes of its answer."""
 
     def __init__(self, calls: Calls, request: Request) -> None:
@@ -32,12 +33,13 @@ class Call:
         self.request = request
         self.pending = Pending()
 
+    @abstractmethod
     def chunk(self, message: StreamChunk) -> None:
         """A result of a stream."""
 
+    @abstractmethod
     def reply(self, message: Reply) -> None:
         """The outcome. Whatever this raises becomes the reply."""
-        raise NotImplementedError
 
     def fail(self, error: HeadwayError) -> None:
         self.pending.complete(self.calls.error_response(error, self.request))
@@ -55,6 +57,9 @@ class WholeCall(Call):
     def __init__(self, calls: Calls, request: Request, render: Render) -> None:
         super().__init__(calls, request)
         self._render = render
+
+    def chunk(self, message: StreamChunk) -> None:
+        """Its model does not stream."""
 
     def reply(self, message: Reply) -> None:
         self.pending.complete(self._render(message.outputs))

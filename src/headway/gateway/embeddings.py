@@ -7,7 +7,7 @@ import base64
 import logging
 from asyncio import AbstractEventLoop
 from concurrent.futures import ThreadPoolExecutor
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import msgspec
 import numpy as np
@@ -20,6 +20,7 @@ from headway.gateway.calls import Calls, WholeCall
 from headway.gateway.catalog import Catalog, Version
 from headway.gateway.errors import BadRequest, HeadwayError, InternalError, ModelBroke
 from headway.gateway.exchange import Pending, Request, Response
+from headway.gateway.json_errors import in_words
 from headway.gateway.json_tensors import write
 from headway.gateway.options import Options
 from headway.gateway.parts import join
@@ -29,6 +30,7 @@ from headway.wire.messages import InputMeta, PartPayload
 from headway.wire.tensors import NUMPY_DTYPES, Tensor
 
 TOKENIZER_THREADS = 2
+ENCODINGS = ("float", "base64")
 FED = ("input_ids", "attention_mask", "token_type_ids")
 """What can be made from text. A model may declare any of these, as INT64 or INT32."""
 
@@ -41,7 +43,7 @@ class EmbeddingsBody(msgspec.Struct):
 
     model: str
     input: str | list[Any]
-    encoding_format: Literal["float", "base64"] | None = None
+    encoding_format: str | None = None
     dimensions: Annotated[int, Meta(ge=1)] | None = None
     truncate: bool | None = None
     truncate_prompt_tokens: Annotated[int, Meta(ge=-1)] | None = None
@@ -204,15 +206,20 @@ def split_input(given: str | list[Any], most: int) -> tuple[list[str], list[list
         if "" in given:
             raise BadRequest(f"input {given.index('')} is an empty string", param="input")
         return given, []
-    sequences = [given] if type(given[0]) is int else given
-    for index, sequence in enumerate(sequences):
-        if type(sequence) is not list or not all(type(token) is int for token in sequence):
-            raise BadRequest(
-                f"input must be a string, a list of strings, a list of token ids, or a list of such lists; "
-                f"item {index} is something else",
-                param="input",
-            )
-    return [], sequences
+    kind = type(given[0])
+    odd = next((index for index, item in enumerate(given) if not _is_input(item) or type(item) is not kind), None)
+    if odd is not None:
+        raise BadRequest(
+            f"input must be a string, a list of strings, a list of token ids, or a list of such lists; "
+            f"item {odd} is something else",
+            param="input",
+        )
+    return [], [given] if kind is int else given
+
+
+def _is_input(item: Any) -> bool:
+    """A text, a token id, or a list of token ids."""
+    return type(item) in (str, int) or (type(item) is list and all(type(token) is int for token in item))
 
 
 def fed_inputs(version: Version) -> list[InputMeta]:
@@ -241,9 +248,13 @@ def _tensor(meta: InputMeta, text: Tokens) -> Tensor:
 
 def _decode(raw: bytes) -> EmbeddingsBody:
     try:
-        return _body_decoder.decode(raw)
+        body = _body_decoder.decode(raw)
     except (msgspec.DecodeError, RecursionError) as error:
-        raise BadRequest(f"the body is not an embeddings request: {error or 'nested too deeply'}") from None
+        raise BadRequest(f"the body is not an embeddings request: {in_words(error, raw)}") from None
+    if body.encoding_format not in (None, *ENCODINGS):
+        known = " or ".join(map(repr, ENCODINGS))
+        raise BadRequest(f"encoding_format: expected {known}, got {body.encoding_format!r}", param="encoding_format")
+    return body
 
 
 def _kept(body: EmbeddingsBody, longest: int) -> int | None:

@@ -10,6 +10,9 @@ from typing import Any
 import msgspec
 
 from headway.gateway.errors import BadRequest
+from headway.gateway.json_errors import NO_JSON_NUMBER, in_words
+
+INSTEAD = {NO_JSON_NUMBER: "send the input as binary data (parameters.binary_data_size)"}
 
 
 class InferInput(msgspec.Struct):
@@ -42,4 +45,4 @@ def decode(raw: bytes | memoryview, where: str = "the body is") -> InferBody:
     try:
         return _decoder.decode(raw)
     except (msgspec.DecodeError, RecursionError) as error:
-        raise BadRequest(f"{where} not an infer request: {error or 'nested too deeply'}") from None
+        raise BadRequest(f"{where} not an infer request: {in_words(error, raw, INSTEAD)}") from None

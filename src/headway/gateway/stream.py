@@ -14,6 +14,7 @@ from headway.gateway.calls import Call, Calls, CollectedCall, StreamCall
 from headway.gateway.catalog import Version
 from headway.gateway.errors import BadRequest, HeadwayError, oip_body
 from headway.gateway.exchange import Pending, Request, Response
+from headway.gateway.json_errors import in_words
 from headway.gateway.options import Options
 from headway.wire.messages import PartPayload
 
@@ -53,7 +54,7 @@ def _body(version: Version, request: Request) -> dict[str, Any]:
     try:
         body = _body_decoder.decode(request.body)
     except (msgspec.DecodeError, RecursionError) as error:
-        raise BadRequest(f"the body must be a JSON object: {error or 'nested too deeply'}") from None
+        raise BadRequest(f"the body must be a JSON object: {in_words(error, request.body)}") from None
     try:
         _pack(body)
     except (OverflowError, RecursionError, TypeError, ValueError) as error:
