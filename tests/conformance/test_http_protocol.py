@@ -1,4 +1,4 @@
-"""HTTP/1 itself: connections, order, framing, limits of time, draining."""
+"""HTTP/1 itself: connections, order, framing, limits of time, draining (C60; limits of size are in test_http_abuse)."""
 
 from __future__ import annotations
 

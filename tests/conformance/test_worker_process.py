@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -341,7 +342,8 @@ def test_its_log_is_one_line_per_event_naming_worker_and_model(tmp_path: Path, c
         worker.send(Stop(7))
         assert exits(worker) == 0
     lines = capfd.readouterr().err.splitlines()
-    assert [line.split(": ")[:2] for line in lines] == [
+    assert all(re.match(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z ", line) for line in lines)
+    assert [line.partition(" ")[2].split(": ")[:2] for line in lines] == [
         ["worker 7 picky/3", level] for level in ("warning", "info", "error", "info")
     ]
     assert "batch safety: not judged" in lines[0]

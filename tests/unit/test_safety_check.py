@@ -7,15 +7,17 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 
 from headway.config.settings import Batching, ModelSettings
 from headway.core.ids import Measurement
 from headway.core.units import SECOND
 from headway.wire import safety_text
 from headway.wire.messages import InputMeta, ModelMeta
-from headway.wire.safety import SafetyReport
+from headway.wire.safety import BATCHED, SAFE, SafetyReport
 from headway.worker.executor import Array, Durations, LoadContext, PartArrays, PartError, PartOutput
 from headway.worker.safety import check
+from headway.worker.safety_load import _tell
 from headway.worker.safety_subject import Subject
 
 Answer = Callable[[Sequence[PartArrays]], list[PartOutput]]
@@ -33,7 +35,7 @@ class Written:
         return self.answer(parts)
 
     def load(self, context: LoadContext) -> ModelMeta:
-        raise NotImplementedError
+        raise AssertionError("what is checked has been loaded")
 
     def warm_up(self, rows: Sequence[int], lengths: Sequence[int], repeats: int) -> list[Measurement]:
         return []
@@ -177,3 +179,12 @@ def test_the_report_reads_like_what_was_done(tmp_path: Path):
     assert unsafe[0] == "not safe, served row by row"
     assert unsafe[2].startswith("worst difference: output 'y' at [")
     assert " alone, " in unsafe[2] and " rows of lengths " in unsafe[2] and unsafe[2].endswith("is allowed")
+
+
+@pytest.mark.parametrize(("batches", "level"), [(27, "INFO"), (14, "INFO"), (13, "WARNING")])
+def test_a_verdict_on_less_than_half_of_what_was_planned_is_said_louder(
+    caplog: pytest.LogCaptureFixture, batches: int, level: str
+) -> None:
+    with caplog.at_level("INFO", "headway.worker"):
+        _tell(SafetyReport(SAFE, BATCHED, batches=batches, planned=27))
+    assert [record.levelname for record in caplog.records] == [level]

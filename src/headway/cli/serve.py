@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import resource
 from pathlib import Path
 
@@ -12,6 +13,7 @@ import uvloop
 
 from headway.cli.common import models_option, read_all, warnings, with_server
 from headway.telemetry import logs
+from headway.worker.log import STYLE as WORKERS_STYLE
 
 log = logging.getLogger("headway.cli")
 
@@ -62,6 +64,7 @@ def serve(
     }
     read = with_server(read, **{name: value for name, value in named.items() if value is not None})
     logs.set_up(read.settings.server.log_format, log_level)
+    os.environ[WORKERS_STYLE] = read.settings.server.log_format  # which they inherit
     for warning in warnings(read, specs):
         log.warning("%s", warning)
     allow_descriptors(read.settings.limits.max_connections)

@@ -31,7 +31,14 @@ class ChannelClosed(Exception):
 def raised(name: str, error: BaseException) -> str:
     """What a model's exception is called to people. name: model/version."""
     model, _, version = name.rpartition("/")
-    return f"model {model} version {version}: {type(error).__name__}: {error}"
+    return f"model {model} version {version}: {type(error).__name__}: {_last_line(str(error))}"
+
+
+def _last_line(text: str) -> str:
+    """What TorchScript and others raise brings a traceback along, with paths of this machine: that is for the log.
+    What went wrong stands at its end."""
+    lines = [line for line in text.splitlines() if line.strip()]
+    return lines[-1].strip() if lines else text
 
 
 def part_error(name: str, error: BaseException) -> PartError:

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import logging
+import os
 import sys
+import time
 import traceback
+
+STYLE = "HEADWAY_LOG_FORMAT"
+"""Environment variable: "json" has each line as an object, as the server that started the worker logs its own."""
 
 
 class OneLine(logging.Formatter):
@@ -18,7 +24,18 @@ class OneLine(logging.Formatter):
         text = record.getMessage()
         if record.exc_info and record.exc_info[1] is not None:
             text = f"{text}: {describe(record.exc_info[1])}"
-        return f"{self.who}: {record.levelname.lower()}: {text}".replace("\n", "\\n")
+        at = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created)) + f".{int(record.msecs):03d}Z"
+        return self.line(at, record.levelname.lower(), text)
+
+    def line(self, at: str, level: str, text: str) -> str:
+        return f"{at} {self.who}: {level}: {text}".replace("\n", "\\n")
+
+
+class Json(OneLine):
+    """The same as an object: time, level, logger (who), message."""
+
+    def line(self, at: str, level: str, text: str) -> str:
+        return json.dumps({"time": at, "level": level, "logger": self.who, "message": text}, ensure_ascii=False)
 
 
 def describe(error: BaseException) -> str:
@@ -31,5 +48,5 @@ def describe(error: BaseException) -> str:
 def configure(who: str) -> None:
     """Called again when more is known of who this is."""
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(OneLine(who))
+    handler.setFormatter(Json(who) if os.environ.get(STYLE) == "json" else OneLine(who))
     logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)

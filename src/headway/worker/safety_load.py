@@ -20,6 +20,9 @@ from headway.worker.safety_subject import Subject
 
 log = logging.getLogger("headway.worker")
 
+ENOUGH = 0.5
+"""Of the planned batches; with fewer a verdict is a guess, and is said louder."""
+
 STREAMS = "a stream has no batches"
 
 Settled: TypeAlias = tuple[BatchExecutor, list[Measurement], SafetyReport]
@@ -84,5 +87,7 @@ def _warm_up(executor: BatchExecutor, meta: ModelMeta, context: LoadContext) -> 
 
 def _tell(report: SafetyReport) -> None:
     """One line in the log: a warning where it is served otherwise than configured, or could not be judged."""
-    level = logging.INFO if report.verdict in (SAFE, OFF) and report.mode != UNBATCHED else logging.WARNING
+    thorough = report.batches >= ENOUGH * report.planned
+    fine = report.verdict in (SAFE, OFF) and report.mode != UNBATCHED and thorough
+    level = logging.INFO if fine else logging.WARNING
     log.log(level, "batch safety: %s", "; ".join(safety_text.lines(report)))

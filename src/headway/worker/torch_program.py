@@ -27,7 +27,7 @@ FILES = ("model.pt2", "model.pt", "model.ts")
 OBJECTS = ("custom_obj_", "opaque_obj_")
 """Entries of a .pt2 that torch.export.load would unpickle as objects, whatever the settings."""
 
-EXAMPLE = '[torch.inputs] x = ["FP32", [-1, 4]]'
+EXAMPLE = 'x = ["FP32", [-1, 4]] in [torch.inputs]'
 
 
 class Program:
