@@ -160,6 +160,7 @@ def test_every_dtype_is_near_float32_however_batched(
     folder: Path, dtype: str, difference: float, cosine: float, packing: str
 ):
     executor, exact = load(folder, dtype=dtype, packing=packing), load(folder, packing="off")
+    assert executor.computes_in == {"bfloat16": "BF16", "float16": "FP16", "int8": "INT8"}.get(dtype, "")
     drawn = np.random.default_rng(5)
     parts = [text(int(length), seed) for seed, length in enumerate(drawn.integers(1, 40, 24))]
     expected = np.concatenate([run(exact, [part])[0]["embedding"] for part in parts])

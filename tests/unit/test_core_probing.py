@@ -57,8 +57,9 @@ def test_a_device_that_has_become_half_as_slow_again_is_another_one() -> None:
 def test_a_few_slow_batches_in_a_row_do_not_make_it_another_one() -> None:
     probes = Probes()
     probes.measured(8, 32)
-    for batch in range(10 * LASTING):
-        probes.follow(2.0 if batch % (2 * LASTING) < LASTING - 1 else 1.0)
+    for _ in range(10):
+        for speed in (2.0,) * 7 + (1.0,) * 7:
+            probes.follow(speed)
     assert not probes.is_stale(8, 32)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
+import msgspec
 import pytest
 
 from headway.config.settings import Batching, ModelSettings
@@ -37,8 +38,8 @@ class Crew:
         slot = SimpleNamespace(worker=SimpleNamespace(state=State.READY), given_up=False, last_cause="")
         self.crew.join(SimpleNamespace(slots={V: [slot]}), SimpleNamespace(unpadded={}))  # type: ignore[arg-type]
 
-    def ready(self, worker: int, report: SafetyReport) -> None:
-        ready = Ready(worker, META, Capacity(1), [], report)
+    def ready(self, worker: int, report: SafetyReport, meta: ModelMeta = META) -> None:
+        ready = Ready(worker, meta, Capacity(1), [], report)
         self.crew.worker_changed(SimpleNamespace(id=worker, version=V, state=State.READY, ready=ready, cause=""))  # type: ignore[arg-type]
 
     @property
@@ -62,6 +63,15 @@ def test_a_version_that_padding_changes_is_served_with_equal_lengths():
     crew = Crew()
     crew.ready(1, SafetyReport("unsafe", "equal_lengths"))
     assert (crew.policy.equal_lengths, crew.policy.max_batch_size) == (True, 16)
+
+
+def test_rows_run_end_to_end_count_by_their_tokens_but_not_at_fixed_sizes():
+    unpadded = msgspec.structs.replace(META, unpadded=True)
+    crew = Crew()
+    crew.ready(1, SafetyReport("safe", "batched"), unpadded)
+    assert crew.policy.unpadded
+    crew.ready(2, SafetyReport("safe", "equal_lengths", length_classes=(16, 32)), unpadded)
+    assert not crew.policy.unpadded
 
 
 def test_a_safe_version_is_served_as_configured_and_nothing_is_posted_for_it():
