@@ -42,10 +42,7 @@ def of_input(input_name: str, given: dict[str, Any] | None) -> int | None:
     if not given:
         return None
     where = f"input {input_name!r}"
-    for name, value in given.items():
-        _check_value(where, name, value)
-        if name in _SHARED_MEMORY or name.startswith("triton_"):
-            raise _reserved(where, name)
+    _check_all(where, given, _SHARED_MEMORY)
     size = given.get(BINARY_SIZE)
     if size is not None and (type(size) is not int or size < 0):
         raise BadRequest(f"{where}: parameter 'binary_data_size' must be a number of bytes >= 0, got {size!r}")
@@ -57,11 +54,15 @@ def of_output(output_name: str, given: dict[str, Any] | None, default: bool) -> 
     if not given:
         return default
     where = f"output {output_name!r}"
+    _check_all(where, given, _OUTPUT_RESERVED)
+    return _flag(where, BINARY, given[BINARY]) if BINARY in given else default
+
+
+def _check_all(where: str, given: dict[str, Any], reserved: frozenset[str]) -> None:
     for name, value in given.items():
         _check_value(where, name, value)
-        if name in _OUTPUT_RESERVED or name.startswith("triton_"):
+        if name in reserved or name.startswith("triton_"):
             raise _reserved(where, name)
-    return _flag(where, BINARY, given[BINARY]) if BINARY in given else default
 
 
 def _check_value(where: str, name: str, value: Any) -> None:

@@ -23,7 +23,7 @@ from headway.worker.errors import ResultError
 from headway.worker.executor import Array, Durations, LoadContext, PartArrays, PartError, PartOutput
 from headway.worker.growth import Shapes, check_growth
 from headway.worker.memory import HostPeak, MemoryWatch
-from headway.worker.stacking import cut, stack
+from headway.worker.stacking import check_rows, slice_back, stack
 
 
 class OnnxExecutor:
@@ -78,8 +78,8 @@ class OnnxExecutor:
             stacked = perf_counter_ns()
             outputs = self._run(feeds)
             executed = perf_counter_ns()
-            self._check_rows(outputs, self._fixed_rows or rows)
-        results = self._slice(outputs, parts)
+            check_rows(self._name, self._outputs, outputs, self._fixed_rows or rows)
+        results = slice_back(self._outputs, outputs, parts)
         durations.hand_over = stacked - begun
         durations.execute = executed - stacked
         durations.finish = perf_counter_ns() - executed
@@ -104,26 +104,6 @@ class OnnxExecutor:
             for meta in self._inputs
             if meta.name in present
         }
-
-    def _check_rows(self, outputs: Sequence[Array], rows: int) -> None:
-        for meta, output in zip(self._outputs, outputs, strict=True):
-            came = output.shape[0] if output.ndim else 0
-            if came != rows:
-                raise ResultError(f"model {self._name} returned {came} rows in output {meta.name!r} for {rows} rows")
-
-    def _slice(self, outputs: Sequence[Array], parts: Sequence[PartArrays]) -> list[PartOutput]:
-        results: list[PartOutput] = []
-        at = 0
-        for part in parts:
-            end = at + part.rows
-            results.append(
-                {
-                    meta.name: cut(output[at:end], meta.pad_axis, part.length)
-                    for meta, output in zip(self._outputs, outputs, strict=True)
-                }
-            )
-            at = end
-        return results
 
     def _decode(self, parts: Sequence[PartArrays], answered: list[PartOutput | None]) -> list[PartArrays]:
         """ONNX strings are text: a part that is not UTF-8 fails alone, its answer in `answered`."""

@@ -9,7 +9,8 @@ import numpy as np
 
 from headway.wire.bfloat16 import from_float32
 from headway.wire.messages import InputMeta
-from headway.worker.executor import Array
+from headway.worker.errors import ResultError
+from headway.worker.executor import Array, PartArrays, PartOutput
 
 
 def stack(arrays: Sequence[Array], meta: InputMeta, rows: int) -> Array:
@@ -52,3 +53,29 @@ def cut(array: Array, axis: int | None, length: int) -> Array:
     if axis is None or array.shape[axis] == length:
         return array
     return array[(slice(None),) * axis + (slice(length),)]
+
+
+def check_rows(model: str, declared: Sequence[InputMeta], outputs: Sequence[Array], rows: int) -> None:
+    """Raises ResultError where an output has not one row for each that was fed."""
+    for meta, output in zip(declared, outputs, strict=True):
+        came = output.shape[0] if output.ndim else 0
+        if came != rows:
+            raise ResultError(f"model {model} returned {came} rows in output {meta.name!r} for {rows} rows")
+
+
+def slice_back(
+    declared: Sequence[InputMeta], outputs: Sequence[Array], parts: Sequence[PartArrays]
+) -> list[PartOutput]:
+    """To each part its rows of each output, padding cut off: views. Rows beyond those of the parts are nobody's."""
+    results: list[PartOutput] = []
+    at = 0
+    for part in parts:
+        end = at + part.rows
+        results.append(
+            {
+                meta.name: cut(output[at:end], meta.pad_axis, part.length)
+                for meta, output in zip(declared, outputs, strict=True)
+            }
+        )
+        at = end
+    return results

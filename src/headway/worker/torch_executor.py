@@ -24,7 +24,7 @@ from headway.worker.errors import LoadError, ResultError
 from headway.worker.executor import Array, Durations, LoadContext, PartArrays, PartError, PartOutput
 from headway.worker.growth import Shapes, check_growth
 from headway.worker.memory import MemoryWatch
-from headway.worker.stacking import cut, stack
+from headway.worker.stacking import check_rows, slice_back, stack
 from headway.worker.torch_cuda import device_of
 from headway.worker.torch_encoder import HuggingFaceEncoder
 from headway.worker.torch_model import TorchModel
@@ -137,28 +137,11 @@ class TorchExecutor:
         stacked = perf_counter_ns()
         outputs = self._device.run(size, fed, model.run)
         executed = perf_counter_ns()
-        results = self._slice(outputs, parts, size[0])
+        check_rows(self._name, self._outputs, outputs, size[0])
+        results = slice_back(self._outputs, outputs, parts)
         durations.hand_over += stacked - begun
         durations.execute = executed - stacked
         durations.finish = perf_counter_ns() - executed
-        return results
-
-    def _slice(self, outputs: Sequence[Array], parts: Sequence[PartArrays], rows: int) -> list[PartOutput]:
-        for meta, output in zip(self._outputs, outputs, strict=True):
-            came = output.shape[0] if output.ndim else 0
-            if came != rows:
-                raise ResultError(f"model {self._name} returned {came} rows in output {meta.name!r} for {rows} rows")
-        results: list[PartOutput] = []
-        at = 0
-        for part in parts:
-            end = at + part.rows
-            results.append(
-                {
-                    meta.name: cut(output[at:end], meta.pad_axis, part.length)
-                    for meta, output in zip(self._outputs, outputs, strict=True)
-                }
-            )
-            at = end
         return results
 
     # -- at load -------------------------------------------------------------------------------
