@@ -35,6 +35,7 @@ from headway.core.events import (
 from headway.core.ids import Capacity, Part, RequestId
 from headway.core.policy import BatchPolicy, ServerPolicy
 from headway.core.scheduler import Scheduler
+from headway.core.tenancy import TenantPolicy
 from headway.core.units import Instant, seconds
 from headway.sim.costs import COSTS, warm_up
 from headway.sim.scenario import KEY, VERSION, Scenario, simulate
@@ -98,7 +99,7 @@ def loaded(regime: Regime, depth: int, rng: Random) -> tuple[Scheduler, Dispatch
     """A scheduler with `depth` requests waiting, and the batch that its worker runs."""
     scheduler = Scheduler()
     policy = BatchPolicy(max_batch_size=regime.max_batch_size, max_queued_requests=UNLIMITED, max_queued_rows=UNLIMITED)
-    server = ServerPolicy(max_queued_bytes=UNLIMITED, weights=tuple((tenant, 1.0) for tenant in TENANTS))
+    server = ServerPolicy(max_queued_bytes=UNLIMITED, tenants=tuple((tenant, TenantPolicy()) for tenant in TENANTS))
     scheduler.handle([ServerConfigured(server), VersionConfigured(VERSION, policy), WorkerStarting(1, VERSION)], 0)
     for events in arrivals(depth, 1, rng):
         scheduler.handle(events, 0)

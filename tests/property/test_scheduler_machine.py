@@ -18,6 +18,7 @@ from headway.core.ids import BatchId, BatchKey, Capacity, Part, RequestId, Versi
 from headway.core.outcomes import Outcome
 from headway.core.policy import BatchPolicy, ServerPolicy, Style
 from headway.core.scheduler import Scheduler
+from headway.core.tenancy import TenantPolicy
 from headway.core.units import NEVER, Instant, ms
 from headway.sim.ledger import TrackedWorker
 from headway.sim.oracles import Oracle
@@ -111,7 +112,9 @@ class SchedulerMachine(RuleBasedStateMachine):
     def configure(self, policies: tuple[BatchPolicy, BatchPolicy], weight: float, bound: int) -> None:
         batched, held = policies
         held.hold = True
-        self.mailbox.append(ev.ServerConfigured(ServerPolicy(max_queued_bytes=bound, weights=(("a", weight),))))
+        self.mailbox.append(
+            ev.ServerConfigured(ServerPolicy(max_queued_bytes=bound, tenants=(("a", TenantPolicy(weight=weight)),)))
+        )
         engine = BatchPolicy(style=Style.SEQUENCE)
         for version, policy in zip(VERSIONS, (batched, held, engine), strict=True):
             self.mailbox.append(ev.VersionConfigured(version, policy))

@@ -8,6 +8,7 @@ import pytest
 
 from headway.core.ids import Part
 from headway.core.policy import ServerPolicy
+from headway.core.tenancy import TenantPolicy
 from headway.core.units import seconds
 from headway.sim.costs import COSTS, cpu
 from headway.sim.scenario import KEY, Scenario, simulate
@@ -24,7 +25,8 @@ def backlog(tenant: str, count: int, length: int | None, patience: int) -> list[
 def test_backlogged_tenants_get_device_time_in_proportion_to_their_weights(weight: float, share: float) -> None:
     """Equal lengths: completed requests are device time. Those unserved after 20 s expire."""
     arrivals = backlog("small", 3000, 40, seconds(20)) + backlog("large", 3000, 40, seconds(20))
-    report = simulate(Scenario(arrivals, server=ServerPolicy(weights=(("large", weight), ("small", 1.0)))))
+    policy = ServerPolicy(tenants=(("large", TenantPolicy(weight=weight)), ("small", TenantPolicy())))
+    report = simulate(Scenario(arrivals, server=policy))
     large, small = report.tenants["large"].count, report.tenants["small"].count
     assert large / (large + small) == pytest.approx(share, abs=0.02)
 

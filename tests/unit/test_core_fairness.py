@@ -15,6 +15,7 @@ from headway.core.events import (
 from headway.core.ids import Capacity
 from headway.core.outcomes import Outcome
 from headway.core.policy import BatchPolicy, ServerPolicy, Style
+from headway.core.tenancy import TenantPolicy
 from headway.core.units import ms, seconds
 from tests.unit.core_world import A, V, World, arrive, dispatches, outcomes
 
@@ -41,7 +42,7 @@ def test_a_flood_of_one_tenant_does_not_delay_another():
 
 
 def test_shares_follow_the_weights():
-    world = World(ONE, server=ServerPolicy(weights=(("big", 3.0), ("small", 1.0))))
+    world = World(ONE, server=ServerPolicy(tenants=(("big", TenantPolicy(weight=3.0)), ("small", TenantPolicy()))))
     running = dispatches(world.tell(arrive(0, tenant="big")))[0]
     world.tell(*(arrive(i, tenant="big") for i in range(1, 200)))
     world.tell(*(arrive(i, tenant="small") for i in range(1000, 1200)))

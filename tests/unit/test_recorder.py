@@ -48,6 +48,7 @@ from headway.core.ids import BatchKey, Capacity, Measurement, Part, PartRef, Ver
 from headway.core.outcomes import Outcome
 from headway.core.policy import BatchPolicy, ServerPolicy, Style
 from headway.core.scheduler import Scheduler
+from headway.core.tenancy import TenantPolicy
 from headway.core.units import NEVER, ms
 from headway.runtime import codec, recorder
 from headway.runtime.recorder import Recorder
@@ -57,7 +58,7 @@ V = VersionId("m", 1)
 KEY = BatchKey("m", 1, "x:FP32[4]")
 
 EVENTS: list[Event] = [
-    ServerConfigured(ServerPolicy(weights=(("a", 2.5),))),
+    ServerConfigured(ServerPolicy(tenants=(("a", TenantPolicy(weight=2.5)),))),
     VersionConfigured(V, BatchPolicy(style=Style.SEQUENCE, hold=True)),
     VersionDrained(V),
     DrainStarted(),

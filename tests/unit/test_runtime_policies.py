@@ -10,6 +10,7 @@ import pytest
 from headway.config.settings import Batching, Limits, ModelSettings, Scheduling, Settings, TenantSettings
 from headway.core.ids import VersionId
 from headway.core.policy import BatchPolicy, ServerPolicy, Style
+from headway.core.tenancy import TenantPolicy
 from headway.core.units import ms, seconds
 from headway.registry.placement import Place
 from headway.runtime.policies import batch_policy, server_policy
@@ -29,7 +30,10 @@ def test_server_settings_become_the_servers_policy_in_bytes_and_nanoseconds():
         tenants={"a": TenantSettings(weight=3)},
     )
     assert server_policy(settings, {"cpu": 4, "cuda:0": 1}) == ServerPolicy(
-        2 << 20, (ms(1), ms(2.5)), (("a", 3),), (("cpu", 4), ("cuda:0", 1))
+        max_queued_bytes=2 << 20,
+        patience=(ms(1), ms(2.5)),
+        tenants=(("a", TenantPolicy(weight=3)),),
+        devices=(("cpu", 4), ("cuda:0", 1)),
     )
 
 

@@ -12,6 +12,7 @@ import click
 
 from headway.config.settings import MAX_QUEUE_DELAY_MS
 from headway.core.policy import BatchPolicy, ServerPolicy
+from headway.core.tenancy import TenantPolicy
 from headway.core.units import NEVER, ms, seconds
 from headway.sim import workloads
 from headway.sim.costs import COSTS, noisy
@@ -125,7 +126,7 @@ def simulate(
             derive_delay=max_queue_delay_ms is None,
             hold=hold,
         ),
-        server=ServerPolicy(weights=tenants),
+        server=ServerPolicy(tenants=tuple((name, TenantPolicy(weight=weight)) for name, weight in tenants)),
         cost=noisy(shape, Random(f"{seed} noise"), noise) if noise else shape,
         workers=workers,
         clients=clients if arrivals == "closed" else 0,

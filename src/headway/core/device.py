@@ -14,10 +14,11 @@ from itertools import islice
 from typing import TypeAlias
 
 from headway.core.fairness import Account, FairOrder
-from headway.core.ids import Tenant, VersionId
+from headway.core.ids import VersionId
 from headway.core.patience import leaves_at
 from headway.core.pool import Pool
 from headway.core.queue import KeyQueue
+from headway.core.tenancy import Tenancy
 from headway.core.units import NEVER, Instant
 from headway.core.workers import Worker
 
@@ -36,11 +37,11 @@ class Device:
 
     __slots__ = ("_numbers", "cores", "fair", "name", "number", "pools", "wake")
 
-    def __init__(self, name: str, number: int, cores: int, weights: dict[Tenant, float]) -> None:
+    def __init__(self, name: str, number: int, cores: int, tenancy: Tenancy) -> None:
         self.name = name
         self.number = number
         self.cores = cores
-        self.fair = FairOrder(weights)
+        self.fair = FairOrder(tenancy)
         self.pools: dict[VersionId, Pool] = {}
         self.wake: Instant = NEVER
         self._numbers = 0

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from headway.core.cost import CostModel
 from headway.core.ids import Tenant
 from headway.core.requests import QueuedPart
+from headway.core.tenancy import Tenancy
 from headway.core.units import Duration
 
 if TYPE_CHECKING:
@@ -50,10 +51,10 @@ class Account:
 class FairOrder:
     """The accounts of one device. Tenants that are idle and owe nothing are forgotten."""
 
-    __slots__ = ("_active", "_debtors", "accounts", "virtual_time", "weights")
+    __slots__ = ("_active", "_debtors", "accounts", "tenancy", "virtual_time")
 
-    def __init__(self, weights: dict[Tenant, float]) -> None:
-        self.weights = weights
+    def __init__(self, tenancy: Tenancy) -> None:
+        self.tenancy = tenancy
         self.accounts: dict[Tenant, Account] = {}
         self.virtual_time = 0
         self._active = 0
@@ -77,7 +78,7 @@ class FairOrder:
         """The account of a tenant that has something to wait for."""
         account = self.accounts.get(tenant)
         if account is None:
-            account = Account(tenant, self.weights.get(tenant, 1.0), self.virtual_time)
+            account = Account(tenant, self.tenancy.weight(tenant), self.virtual_time)
             self.accounts[tenant] = account
         elif account.active == 0 and account.counter < self.virtual_time:
             account.counter = self.virtual_time
@@ -115,7 +116,7 @@ class FairOrder:
     def reweigh(self) -> None:
         """The weights have changed; what was received stays received."""
         for account in self.accounts.values():
-            account.weight = self.weights.get(account.tenant, 1.0)
+            account.weight = self.tenancy.weight(account.tenant)
 
     def snapshot(self) -> dict[str, Any]:
         return {

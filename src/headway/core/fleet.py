@@ -23,9 +23,7 @@ from headway.core.workers import Worker, WorkerState
 
 
 def server_configured(state: State, event: ServerConfigured, now: Instant) -> None:
-    state.policy = event.policy
-    state.weights.clear()
-    state.weights.update(event.policy.weights)
+    state.govern(event.policy)
     limits = dict(event.policy.devices)
     for device in state.devices.values():
         device.cores = limits.get(device.name, 0)

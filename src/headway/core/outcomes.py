@@ -29,9 +29,18 @@ class Outcome(Enum):
     DEADLINE_UNMEETABLE = "deadline_unmeetable"
     """Refused at once: even started now it could not be in time."""
 
+    RATE_LIMITED = "rate_limited"
+    """Refused: more than its tenant's own limit lets through."""
+
+    TENANT_QUEUE_FULL = "tenant_queue_full"
+    """Refused: its tenant has taken all the room that it may."""
+
     QUEUE_FULL = "queue_full"
+    RECLAIMED = "reclaimed"
+    """It waited in room that was lent to its tenant, and whose it is came back for it."""
+
     OVERLOADED = "overloaded"
-    """Refused: the host is short of memory."""
+    """Refused: the host is short of memory, or it would have been answered too late for the SLO."""
 
     DRAINING = "draining"
     NO_WORKER = "no_worker"
@@ -58,7 +67,10 @@ _KINDS: dict[Outcome, Kind] = {
     Outcome.CANCELLED: Kind.CANCELLED,
     Outcome.DEADLINE_EXCEEDED: Kind.EXPIRED,
     Outcome.DEADLINE_UNMEETABLE: Kind.REFUSED,
+    Outcome.RATE_LIMITED: Kind.REFUSED,
+    Outcome.TENANT_QUEUE_FULL: Kind.REFUSED,
     Outcome.QUEUE_FULL: Kind.REFUSED,
+    Outcome.RECLAIMED: Kind.REFUSED,
     Outcome.OVERLOADED: Kind.REFUSED,
     Outcome.DRAINING: Kind.REFUSED,
     Outcome.NO_WORKER: Kind.REFUSED,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from enum import Enum
 
 from headway.core.record import record
+from headway.core.tenancy import TenantPolicy
 from headway.core.units import NEVER, Duration, ms, seconds
 
 
@@ -93,11 +94,12 @@ class ServerPolicy:
     patience: class of priority -> how long after its arrival a request without a tighter deadline
         is due. Earliest due first, so a lower class overtakes a later arrival of a higher one once
         it has waited the difference: aging is a constant in the sort key, nothing is ever re-sorted.
-    weights: tenant -> share (> 0); a tenant that is not named has weight 1.
+    tenants: by name.  others: what holds for one that is not named, each by himself.
     devices: device -> cores that may be in use at once; one that is not named has no limit.
     """
 
     max_queued_bytes: int = 1 << 30
     patience: tuple[Duration, ...] = (seconds(0.1), seconds(1), seconds(10))
-    weights: tuple[tuple[str, float], ...] = ()
+    tenants: tuple[tuple[str, TenantPolicy], ...] = ()
+    others: TenantPolicy = TenantPolicy()
     devices: tuple[tuple[str, int], ...] = ()

@@ -18,9 +18,10 @@ from headway.core.policy import BatchPolicy, ServerPolicy, Style
 from headway.core.pool import Pool
 from headway.core.requests import PartState, QueuedPart, Request
 from headway.core.state import State
+from headway.core.tenancy import RateLimit, TenantPolicy
 from headway.core.workers import RunningBatch, RunningSequence, Worker, WorkerState
 
-FORMAT = 6
+FORMAT = 7
 
 
 def take(state: State) -> dict[str, Any]:
@@ -55,11 +56,7 @@ def restore(state: State, saved: dict[str, Any]) -> None:
         raise ValueError(f"snapshot of format {saved.get('format')!r}; this version reads {FORMAT}")
     state.now, state.seq, state.next_batch = saved["now"], saved["seq"], saved["next_batch"]
     state.draining, state.pressure = saved["draining"], saved["pressure"]
-    policy = saved["policy"]
-    weights = tuple((tenant, weight) for tenant, weight in policy["weights"])
-    devices = tuple((name, cores) for name, cores in policy["devices"])
-    state.policy = ServerPolicy(policy["max_queued_bytes"], tuple(policy["patience"]), weights, devices)
-    state.weights.update(weights)
+    state.govern(_server_policy(saved["policy"]))
     for entry in saved["devices"]:
         _restore_device(state, entry)
     for entry in saved["pools"]:
@@ -73,6 +70,22 @@ def restore(state: State, saved: dict[str, Any]) -> None:
     _requeue(state, parts.values())
     for device in state.devices.values():
         device.fair.restored()
+
+
+def _server_policy(saved: dict[str, Any]) -> ServerPolicy:
+    return ServerPolicy(
+        max_queued_bytes=saved["max_queued_bytes"],
+        patience=tuple(saved["patience"]),
+        tenants=tuple((name, _tenant_policy(policy)) for name, policy in saved["tenants"]),
+        others=_tenant_policy(saved["others"]),
+        devices=tuple((name, cores) for name, cores in saved["devices"]),
+    )
+
+
+def _tenant_policy(saved: list[Any]) -> TenantPolicy:
+    weight, limits, max_queued_requests, slos = saved
+    limits = tuple(RateLimit(*limit) for limit in limits)
+    return TenantPolicy(weight, limits, max_queued_requests, tuple((model, slo) for model, slo in slos))
 
 
 def _request(request: Request, parts: list[QueuedPart], open: bool) -> dict[str, Any]:
@@ -129,7 +142,7 @@ def _device(device: Device) -> dict[str, Any]:
 
 
 def _restore_device(state: State, saved: dict[str, Any]) -> None:
-    device = Device(saved["name"], len(state.devices), saved["cores"], state.weights)
+    device = Device(saved["name"], len(state.devices), saved["cores"], state.tenancy)
     device.wake = saved["wake"]
     device.fair.restore(saved["fair"])
     state.devices[device.name] = device

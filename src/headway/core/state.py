@@ -5,12 +5,13 @@ from __future__ import annotations
 from headway.core.device import Device
 from headway.core.effects import AbortSequence, Effect, ResolveRequest, WithdrawPart
 from headway.core.errors import InvariantViolation
-from headway.core.ids import RequestId, Tenant, VersionId, WorkerId
+from headway.core.ids import RequestId, VersionId, WorkerId
 from headway.core.linger import Linger
 from headway.core.outcomes import Outcome
 from headway.core.policy import BatchPolicy, ServerPolicy, Style
 from headway.core.pool import Pool
 from headway.core.requests import DONE, GONE, RUNNING, WAITING, QueuedPart, Request
+from headway.core.tenancy import Tenancy
 from headway.core.timers import Deadlines, QueueTimers
 from headway.core.units import Duration, Instant
 from headway.core.workers import Worker
@@ -36,15 +37,15 @@ class State:
         "pressure",
         "requests",
         "seq",
+        "tenancy",
         "timers",
         "touched",
-        "weights",
         "workers",
     )
 
     def __init__(self) -> None:
         self.policy = ServerPolicy()
-        self.weights: dict[Tenant, float] = {}
+        self.tenancy = Tenancy()
         self.pools: dict[VersionId, Pool] = {}
         self.devices: dict[str, Device] = {}
         self.workers: dict[WorkerId, Worker] = {}
@@ -63,12 +64,18 @@ class State:
     def touch(self, pool: Pool) -> None:
         self.touched[pool.device.name] = pool.device
 
+    def govern(self, policy: ServerPolicy) -> None:
+        """These rules hold from now on."""
+        self.policy = policy
+        self.tenancy.named = dict(policy.tenants)
+        self.tenancy.others = policy.others
+
     def open_pool(self, version: VersionId, policy: BatchPolicy) -> Pool:
         name = policy.device or str(version)
         device = self.devices.get(name)
         if device is None:
             cores = dict(self.policy.devices).get(name, 0)
-            device = self.devices[name] = Device(name, len(self.devices), cores, self.weights)
+            device = self.devices[name] = Device(name, len(self.devices), cores, self.tenancy)
         pool = self.pools[version] = device.pools[version] = Pool(version, device, policy)
         pool.now = self.now
         pool.pressure, pool.draining = self.pressure, self.draining

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from headway.config.settings import MAX_QUEUE_DELAY_MS, MEBIBYTE, ModelSettings, Settings
 from headway.core.policy import BatchPolicy, ServerPolicy, Style
+from headway.core.tenancy import TenantPolicy
 from headway.core.units import ms
 from headway.registry.placement import Place
 
@@ -15,7 +16,7 @@ def server_policy(settings: Settings, devices: Mapping[str, int]) -> ServerPolic
     return ServerPolicy(
         max_queued_bytes=int(settings.limits.max_queued_mb * MEBIBYTE),
         patience=tuple(ms(span) for span in settings.scheduling.patience_ms),
-        weights=tuple((name, tenant.weight) for name, tenant in settings.tenants.items()),
+        tenants=tuple((name, TenantPolicy(weight=tenant.weight)) for name, tenant in settings.tenants.items()),
         devices=tuple(devices.items()),
     )
 

@@ -8,6 +8,7 @@ from random import Random
 
 from headway.core.ids import BatchKey, Capacity, Part, Tenant, VersionId
 from headway.core.policy import BatchPolicy, ServerPolicy, Style
+from headway.core.tenancy import TenantPolicy
 from headway.core.units import MILLISECOND, NEVER, SECOND, Duration, Instant, ms, us
 from headway.sim.costs import COSTS, noisy, on_grid, warm_up
 from headway.sim.faults import NO_FAULTS, Faults
@@ -132,10 +133,11 @@ def random_policy(rng: Random, grid: Duration, keep: BatchPolicy | None = None) 
 
 
 def _server_policy(rng: Random, tenants: tuple[tuple[Tenant, float], ...]) -> ServerPolicy:
+    named = tuple((name, TenantPolicy(weight=weight)) for name, weight in tenants)
     return ServerPolicy(
         max_queued_bytes=rng.choice((1 << 30, 1 << 30, 2_000)),
         patience=rng.choice((ServerPolicy().patience, (ms(1), ms(10)), (0,))),
-        weights=tenants if rng.random() < 0.7 else (),
+        tenants=named if rng.random() < 0.7 else (),
     )
 
 
