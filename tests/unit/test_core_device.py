@@ -219,11 +219,11 @@ def test_what_a_batch_saves_is_saved_for_those_of_other_versions_too():
 
     def batch(others, cores):
         world = Shared(cores, {ONE: 1, TWO: 1}, cost=cost)
-        [running] = dispatches(world.tell(arrive(0, key=ONE, tenant="had its share"), *others))[:1]
-        world.tell(arrive(1, key=ONE), arrive(2, key=ONE))
+        [running] = dispatches(world.tell(arrive(0, key=ONE, tenant="had its share")))[:1]
+        world.tell(arrive(1, key=ONE), arrive(2, key=ONE), *others)
         return members(world.complete(running, at=ms(10)))[0]
 
-    others = [arrive(i, key=TWO, tenant="had its share") for i in range(10, 30)]
+    others = [arrive(i, key=TWO, tenant=f"tenant-{i % 10}") for i in range(10, 30)]
     assert batch([], cores=1) == [1]
     assert batch(others, cores=1) == [1, 2]
     assert batch(others, cores=2) == [1], "they have a core of their own"

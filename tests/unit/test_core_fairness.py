@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from headway.core.effects import AbortSequence, AdmitSequence, DeliverTokens, ResolveRequest
 from headway.core.events import (
+    BatchCompleted,
     CapacityChanged,
     RequestCancelled,
     SequenceFailed,
@@ -166,3 +167,20 @@ def test_sequences_of_a_lost_engine_fail_retryably():
     effects = world.tell(WorkerLost(0), WorkerStarting(1, V))
     assert outcomes(effects) == {1: Outcome.WORKER_LOST, 2: Outcome.WORKER_LOST}
     assert world.scheduler.is_idle()
+
+
+def test_nobody_banks_credit_by_always_having_something_that_runs():
+    """A tenant with one request at a time, the next of which comes as the one before it ends, is not backlogged."""
+    weights = (("steady", TenantPolicy(weight=9)),)
+    world = World(ONE, workers=2, server=ServerPolicy(tenants=weights))
+    steady, busy = dispatches(world.tell(arrive(0, tenant="steady"), arrive(1, tenant="busy")))
+    world.tell(*(arrive(i, tenant="busy") for i in range(2, 500)))
+    for i in range(10_000, 10_040):
+        for _ in range(10):
+            busy = dispatches(world.complete(busy, at=world.now + ms(10)))[0]
+        (steady,) = dispatches(
+            world.tell(arrive(i, tenant="steady"), BatchCompleted(steady.worker, steady.batch, ms(100)))
+        )
+    world.tell(*(arrive(i, tenant="steady") for i in range(20_000, 20_100)))
+    served, _ = serve(world, 40, busy)
+    assert abs(sum(i >= 20_000 for i in served) - 36) <= 1

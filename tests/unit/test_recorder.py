@@ -18,6 +18,7 @@ from headway.core.effects import (
     DispatchBatch,
     Effect,
     Reason,
+    ReportStarvation,
     ResolveRequest,
     WithdrawPart,
 )
@@ -85,6 +86,7 @@ EFFECTS: list[Effect] = [
     AbortSequence(1, 2, 0),
     DeliverTokens(2, 0, 5, 3),
     ResolveRequest(1, Outcome.QUEUE_FULL, "full", 500),
+    ReportStarvation("cpu", "a", True, 5, 500, 1000, "b"),
 ]
 
 

@@ -101,7 +101,7 @@ def _enqueue(state: State, pool: Pool, event: RequestArrived, shares: list[int],
         seq += 1
         latest_start = pool.latest_start(deadline, rows, length)
         due = latest_start if latest_start < due_by_class else due_by_class
-        part = QueuedPart(request, index, rows, length, size, due, latest_start, seq)
+        part = QueuedPart(request, index, rows, length, size, due, latest_start, seq, pool.work(rows, length))
         request.parts.append(part)
         queue = pool.push(part)
         if pool.policy.hold:

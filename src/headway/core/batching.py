@@ -16,11 +16,13 @@ Now and then a batch is made larger than that, to see what a size takes that was
 probe (`probing`).
 
 Fairness: the next member comes from the tenant whose counter, with what it has in this batch
-already, is least; where its neighbour does not pay, the batch is done.
+already, is least. Where its neighbour does not pay, others may still come along, in turn, if the
+batch takes no longer for them.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from heapq import heappop, heappush, heapreplace
 from typing import TypeAlias
 
@@ -28,6 +30,9 @@ from headway.core.cost import CostModel
 from headway.core.forming import Forming, Setting
 from headway.core.queue import KeyQueue, TenantQueue
 from headway.core.requests import QueuedPart
+
+LOOK_AT_TENANTS = 8
+"""That are asked for something to fill a batch up with, where the one whose turn it is has nothing that pays."""
 
 Proposal: TypeAlias = tuple[QueuedPart, TenantQueue, int]
 """The next that might join, whose it is, and what it gains."""
@@ -41,6 +46,7 @@ def form_batch(queue: KeyQueue, head_queue: TenantQueue, setting: Setting) -> Fo
     if queue.count > 1 and head.rows < setting.policy.max_batch_size:
         source = _source(queue, batch, setting.cost)
         _grow(batch, source)
+        _fill(batch, source)
         source.close()
         rows = batch.worth_trying(queue.rows)
         if rows:
@@ -60,6 +66,15 @@ def _grow(batch: Forming, source: _Neighbours | _InTurn) -> None:
         if batch.trial_gains():
             batch.keep()
     batch.drop_trial()
+
+
+def _fill(batch: Forming, source: _Neighbours | _InTurn) -> None:
+    """Those whose turn it is not may come along where that costs nobody anything."""
+    before = batch.predicted
+    for tenant in source.others():
+        while (part := batch.best_of_tenant(tenant)[0]) is not None and batch.is_free(part, before):
+            batch.add(part, tenant)
+            batch.keep()
 
 
 def _probe(batch: Forming, rows: int, source: _Neighbours | _InTurn) -> None:
@@ -104,6 +119,10 @@ class _Neighbours:
         else:
             self._stale = True  # it was longer, or out of the order of lengths
 
+    def others(self) -> Iterator[TenantQueue]:
+        """There are none."""
+        return iter(())
+
     def close(self) -> None:
         """Nothing was taken out of any order."""
 
@@ -143,13 +162,25 @@ class _InTurn:
             if urgent is None:
                 heappop(self._tentative)  # all it had is in the batch
                 continue
-            index = tenant.by_length
-            part, gain = batch.best_of(index.shorter(batch.length), index.longer(batch.length), urgent)
+            part, gain = batch.best_of_tenant(tenant)
             return None if part is None else (part, tenant, gain)
 
     def taken(self, part: QueuedPart) -> None:
         counter, order, tenant = self._tentative[0]
         heapreplace(self._tentative, (counter + self._share(part, tenant), order, tenant))
+
+    def others(self) -> Iterator[TenantQueue]:
+        """Some of those that have something left to give, in turn; the first had nothing that pays."""
+        looked_at = 0
+        while looked_at < LOOK_AT_TENANTS:
+            following = self._queue.turns.first()
+            if following is not None and (not self._tentative or following.account.counter <= self._tentative[0][0]):
+                self._consider(following, following.account.counter)
+                continue
+            if not self._tentative:
+                return
+            yield heappop(self._tentative)[2]
+            looked_at += 1
 
     def close(self) -> None:
         for tenant in self._reached:

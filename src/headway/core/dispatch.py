@@ -28,8 +28,9 @@ def decide(state: State, device: Device, now: Instant) -> None:
             _refuse_all(state, pool)
     while (turn := device.next_turn(now)) is not None:
         pool, worker, queue = turn
-        tenant = queue.turns.first()
+        tenant = pool.promoted(queue, now) or queue.turns.first()
         assert tenant is not None
+        queue = tenant.queue
         head = tenant.urgent.first()
         assert head is not None
         start = now if worker.has_room else max(now, worker.ends_at)
@@ -54,11 +55,15 @@ def _dispatch(state: State, pool: Pool, worker: Worker, queue: KeyQueue, tenant:
     pool.fair.served(tenant.account)
     before = pool.reason(queue, now)
     waiting, workers = pool.device.crowd(pool)
-    setting = Setting(pool.policy, pool.cost, waiting, workers, pool.device.latest_end(pool, queue, now), start)
+    counted = pool.fair.counted(tenant.account, waiting)
+    latest_end = pool.device.latest_end(pool, queue, now)
+    setting = Setting(pool.policy, pool.cost, waiting, counted, workers, latest_end, start)
     batch = form_batch(queue, tenant, setting)
     predicted = pool.cost.median(batch.rows, batch.length)
     service = predicted * max(1, pool.policy.cores)
-    charges = split(batch.members, [owner.account for owner in batch.owners], pool.cost, service)
+    accounts = [owner.account for owner in batch.owners]
+    charges = split(batch.members, accounts, pool.cost, service)
+    pool.fair.clock.gave(service)
     state.next_batch = number = state.next_batch + 1
     staged = bool(worker.batches) and not worker.has_room
     running = RunningBatch(number, queue.key, batch.members, batch.rows, batch.length, now, predicted, charges, staged)
@@ -66,7 +71,7 @@ def _dispatch(state: State, pool: Pool, worker: Worker, queue: KeyQueue, tenant:
     worker.batches[number] = running
     if not staged:
         placement.began(worker, running, pool.cost, now)
-    pool.taken(batch.members)
+    pool.taken(batch.members, accounts)
     refs = [PartRef(part.request.id, part.index) for part in batch.members]
     reason = _reason(state, pool, batch, before, now)
     state.effects.append(DispatchBatch(worker.id, number, queue.key, tuple(refs), reason))
@@ -98,7 +103,7 @@ def _admit(state: State, pool: Pool, worker: Worker, queue: KeyQueue, tenant: Te
     pool.fair.served(account)
     head.state = RUNNING
     queue.left((head,), (tenant,))
-    pool.taken((head,))
+    pool.taken((head,), (account,))
     request.attempt += 1
     worker.sequences[request.id] = RunningSequence(head, request.attempt, account)
     state.effects.append(AdmitSequence(worker.id, request.id, request.attempt, queue.key))

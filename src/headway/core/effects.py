@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import Enum
 from typing import TypeAlias
 
-from headway.core.ids import BatchId, BatchKey, PartRef, RequestId, WorkerId
+from headway.core.ids import BatchId, BatchKey, PartRef, RequestId, Tenant, WorkerId
 from headway.core.outcomes import Outcome
 from headway.core.record import record
 from headway.core.units import Duration
@@ -90,4 +90,24 @@ class ResolveRequest:
     retry_after: Duration = 0
 
 
-Effect: TypeAlias = DispatchBatch | WithdrawPart | AdmitSequence | AbortSequence | DeliverTokens | ResolveRequest
+@record
+class ReportStarvation:
+    """For the log and the metrics; nothing answers it.
+
+    received, owed: device nanoseconds of the tenant in the `window` that is over; about half of it or more: it starves
+        no longer.
+    ahead: who is furthest ahead of it, and may borrow no room until it no longer starves ("" = nobody).
+    """
+
+    device: str
+    tenant: Tenant
+    starves: bool
+    received: int
+    owed: int
+    window: Duration
+    ahead: Tenant = ""
+
+
+Effect: TypeAlias = (
+    DispatchBatch | WithdrawPart | AdmitSequence | AbortSequence | DeliverTokens | ResolveRequest | ReportStarvation
+)

@@ -1,12 +1,14 @@
 """One fair order of tenants per device, by virtual counters.
 
 A counter is device time received, in nanoseconds, divided by the tenant's weight. The tenant with
-the least is served next. One that returns from idleness is lifted to the device's virtual time, the
-counter of the tenant served last (start-time fair queueing: Goyal, Vin and Cheng 1996), so that
-nobody banks credit by being away and nobody is punished for service nobody else wanted.
+the least is served next. One that returns, having had nothing waiting, is lifted to the device's
+virtual time, the counter of the tenant served last (start-time fair queueing: Goyal, Vin and Cheng
+1996), or, where nobody had anything to do, to the greatest of all. So nobody banks credit by being
+away, and nobody is punished for service nobody else wanted. What runs is no backlog: who always has
+something running and never anything waiting gets all that it asks for.
 
 A batch is charged as predicted when it is dispatched, corrected when it completes, and given back
-when its worker is lost.
+when its worker is lost. Bounds and their derivation: docs/fairness.md.
 """
 
 from __future__ import annotations
@@ -18,8 +20,9 @@ from typing import TYPE_CHECKING, Any
 from headway.core.cost import CostModel
 from headway.core.ids import Tenant
 from headway.core.requests import QueuedPart
+from headway.core.shares import ShareClock, units
 from headway.core.tenancy import Tenancy
-from headway.core.units import Duration
+from headway.core.units import Duration, Instant
 
 if TYPE_CHECKING:
     from headway.core.queue import TenantQueue
@@ -30,19 +33,51 @@ MAX_DEBTORS = 4096
 
 
 class Account:
-    """A tenant on one device. queues: where it waits now, by their numbers. active: parts waiting or running."""
+    """A tenant on one device.
 
-    __slots__ = ("active", "counter", "queues", "tenant", "weight")
+    queues: where it waits now, by their numbers.  active: parts waiting or running.  waiting: parts that wait.
+    work: what those would take one by one, in device nanoseconds.
+    received: device nanoseconds, since the account was opened.  owed, since: kept by the share clock.
+    watched: from when its share was last judged; so much was `received_then` and `owed_then`.
+    """
+
+    __slots__ = (
+        "active",
+        "counter",
+        "owed",
+        "owed_then",
+        "queues",
+        "received",
+        "received_then",
+        "since",
+        "tenant",
+        "waiting",
+        "watched",
+        "weight",
+        "work",
+    )
 
     def __init__(self, tenant: Tenant, weight: float, counter: int) -> None:
         self.tenant = tenant
         self.weight = weight
         self.counter = counter
         self.active = 0
+        self.waiting = 0
+        self.work = 0
+        self.received = 0
+        self.owed = 0.0
+        self.since = 0.0
+        self.watched: Instant = 0
+        self.received_then = 0
+        self.owed_then = 0.0
         self.queues: dict[int, TenantQueue] = {}
+
+    def window(self) -> list[Any]:
+        return [self.watched, self.received_then, self.owed_then]
 
     def charge(self, service: float) -> int:
         """service: device nanoseconds, negative to give back. Returns what it came to."""
+        self.received += int(service)
         amount = int(service / self.weight)
         self.counter += amount
         return amount
@@ -51,18 +86,36 @@ class Account:
 class FairOrder:
     """The accounts of one device. Tenants that are idle and owe nothing are forgotten."""
 
-    __slots__ = ("_active", "_debtors", "accounts", "tenancy", "virtual_time")
+    __slots__ = ("_active", "_debtors", "accounts", "clock", "starving", "tenancy", "virtual_time")
 
     def __init__(self, tenancy: Tenancy) -> None:
         self.tenancy = tenancy
         self.accounts: dict[Tenant, Account] = {}
+        self.clock = ShareClock()
+        self.starving: dict[Tenant, Tenant] = {}
+        """Who gets less than half of its share, and who is furthest ahead of it."""
         self.virtual_time = 0
         self._active = 0
         self._debtors: list[tuple[int, Tenant]] = []
         """Idle tenants ahead of the virtual time, by counter: forgotten when it has caught up."""
 
+    def open(self, tenant: Tenant, now: Instant) -> Account:
+        """The account of a tenant that has something to wait for. Lifts one that had nothing."""
+        account = self.accounts.get(tenant)
+        if account is None:
+            account = Account(tenant, self.tenancy.weight(tenant), self.virtual_time)
+            self.accounts[tenant] = account
+        if account.waiting == 0:
+            self.lift(account)
+            self.clock.begin(account, now)
+        return account
+
+    def lift(self, account: Account) -> None:
+        if account.counter < self.virtual_time:
+            account.counter = self.virtual_time
+
     def enter(self, account: Account) -> None:
-        """One more part of the tenant waits."""
+        """One more part of the tenant waits or runs."""
         if account.active == 0:
             self._active += 1
         account.active += 1
@@ -74,15 +127,17 @@ class FairOrder:
             self._active -= 1
             self._idle(account)
 
-    def open(self, tenant: Tenant) -> Account:
-        """The account of a tenant that has something to wait for."""
-        account = self.accounts.get(tenant)
-        if account is None:
-            account = Account(tenant, self.tenancy.weight(tenant), self.virtual_time)
-            self.accounts[tenant] = account
-        elif account.active == 0 and account.counter < self.virtual_time:
-            account.counter = self.virtual_time
-        return account
+    def waits(self, account: Account, part: QueuedPart) -> None:
+        if account.waiting == 0:
+            self.clock.joins(account)
+        account.waiting += 1
+        account.work += part.work
+
+    def waits_no_more(self, account: Account, part: QueuedPart) -> None:
+        account.waiting -= 1
+        account.work -= part.work
+        if account.waiting == 0:
+            self.clock.ends(account)
 
     def served(self, account: Account) -> None:
         """Its turn has come: time has moved on to its counter."""
@@ -91,6 +146,20 @@ class FairOrder:
             debtors = self._debtors
             while debtors and debtors[0][0] <= self.virtual_time:
                 self._forget(heappop(debtors)[1])
+
+    def counted(self, account: Account, waiting: int) -> int:
+        """Of so many parts that wait, those that may lengthen a batch of this tenant's: as many as if nobody had more
+        waiting, by weight, than it has. Else one tenant's backlog would lengthen everybody's batches."""
+        return min(waiting, -(-account.waiting * self.clock.weights // units(account.weight)))
+
+    def has_waiting(self, tenant: Tenant) -> bool:
+        account = self.accounts.get(tenant)
+        return account is not None and account.waiting > 0
+
+    def ahead_of(self, account: Account) -> Tenant:
+        """Who of those that wait has the greatest counter, above this one's; "" = nobody."""
+        others = [other for other in self.accounts.values() if other.waiting and other.counter > account.counter]
+        return max(others, key=lambda other: other.counter).tenant if others else ""
 
     def _idle(self, account: Account) -> None:
         if self._active == 0:  # nobody is left to owe anything to
@@ -116,22 +185,33 @@ class FairOrder:
     def reweigh(self) -> None:
         """The weights have changed; what was received stays received."""
         for account in self.accounts.values():
-            account.weight = self.tenancy.weight(account.tenant)
+            weight = self.tenancy.weight(account.tenant)
+            if weight != account.weight:
+                self.clock.reweigh(account, weight)
 
     def snapshot(self) -> dict[str, Any]:
         return {
             "virtual_time": self.virtual_time,
-            "accounts": [[a.tenant, a.weight, a.counter] for a in self.accounts.values()],
+            "starving": self.starving,
+            "clock": self.clock.snapshot(),
+            "accounts": [
+                [a.tenant, a.weight, a.counter, a.received, a.owed, a.since, *a.window()]
+                for a in self.accounts.values()
+            ],
         }
 
     def restore(self, state: dict[str, Any]) -> None:
         """Before any part is put back."""
         self.virtual_time = state["virtual_time"]
-        for tenant, weight, counter in state["accounts"]:
-            self.accounts[tenant] = Account(tenant, weight, counter)
+        self.starving.update(state["starving"])
+        for tenant, weight, counter, *rest in state["accounts"]:
+            account = self.accounts[tenant] = Account(tenant, weight, counter)
+            account.received, account.owed, account.since = rest[:3]
+            account.watched, account.received_then, account.owed_then = rest[3:]
 
-    def restored(self) -> None:
+    def restored(self, state: dict[str, Any]) -> None:
         """After all parts were put back: whoever is idle is a debtor."""
+        self.clock.restore(state["clock"], self.accounts)
         for account in self.accounts.values():
             if account.active == 0:
                 heappush(self._debtors, (account.counter, account.tenant))

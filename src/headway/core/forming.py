@@ -18,7 +18,9 @@ NEARLY = 1 + 1 / 64
 class Setting:
     """What a batch is formed for.
 
-    waiting: parts of the pool that wait, the head included.  workers: that share them.
+    waiting: parts that wait for what the batch takes, the head included.  workers: that share them.
+    counted: of those as many as may lengthen the batch: nobody's backlog counts for more than its share of the
+        head's tenant's.
     latest_end: when the worker must be free again lest the head of another key be late (NEVER: no matter).
     start: when the batch will begin to run: now, or when what its worker runs is expected to end.
     """
@@ -26,6 +28,7 @@ class Setting:
     policy: BatchPolicy
     cost: CostModel
     waiting: int
+    counted: int
     workers: int
     latest_end: Instant
     start: Instant
@@ -41,6 +44,7 @@ class Forming:
 
     __slots__ = (
         "_cost",
+        "_counted",
         "_kept_predicted",
         "_kept_tokens",
         "_others",
@@ -76,6 +80,7 @@ class Forming:
         self._cost = setting.cost
         self._time_limit = setting.policy.time_limit(setting.cost.upper(head.rows, head.length))
         self._others = setting.waiting
+        self._counted = setting.counted
         self.members: list[QueuedPart] = []
         self.owners: list[TenantQueue] = []
         self._unpadded = setting.policy.unpadded
@@ -101,6 +106,7 @@ class Forming:
         if request.arrived < self.oldest:
             self.oldest = request.arrived
         self._others -= 1
+        self._counted -= 1
         self._predicted = self._cost.median(self.rows, self.length)
 
     def try_on(self, part: QueuedPart, owner: TenantQueue) -> None:
@@ -132,6 +138,7 @@ class Forming:
         for part, owner in zip(reversed(trial), reversed(owners), strict=True):
             owner.by_length.put_back(part)
             owner.urgent.put_back(part.due, part)
+        # `_others` is not told: what a probe may cost was set by worlds in which it was not
         kept, owners = self.members[: self.kept], self.owners[: self.kept]
         self.members, self.owners = [], []
         self.rows = self.tokens = self.bytes = self.length = 0
@@ -153,6 +160,11 @@ class Forming:
         return part.length if part.length > self.length else self.length
 
     # -- gains -----------------------------------------------------------------------------
+
+    def best_of_tenant(self, tenant: TenantQueue) -> tuple[QueuedPart | None, int]:
+        """Of its neighbours in length on either side and the most urgent it has."""
+        index = tenant.by_length
+        return self.best_of(index.shorter(self.length), index.longer(self.length), tenant.urgent.first())
 
     def best_of(
         self, shorter: QueuedPart | None, longer: QueuedPart | None, urgent: QueuedPart | None
@@ -191,7 +203,8 @@ class Forming:
             return True
         added = self._predicted - self._kept_predicted
         saved = self._trial_apart() - added
-        who_gain = self._others + len(self.members) - self.kept
+        joiners = len(self.members) - self.kept
+        who_gain = max(joiners, self._counted + joiners)
         return saved * who_gain > added * self.kept * self._setting.workers
 
     def _trial_apart(self) -> Duration:
@@ -216,7 +229,16 @@ class Forming:
         length = self._length_with(part)
         added = cost.median(self.rows + part.rows, length) - self._predicted
         saved = cost.median(part.rows, part.length) - added
-        return saved * self._others // self._setting.workers - added * len(self.members)
+        return saved * max(1, self._counted) // self._setting.workers - added * len(self.members)
+
+    def is_free(self, part: QueuedPart, before: Duration) -> bool:
+        """Whether the batch fits it too, and takes no longer, as good as, than the `before` that it took."""
+        longer = self._cost.median(self.rows + part.rows, self._length_with(part))
+        return longer <= NEARLY * before and self._fits(part, 1)
+
+    @property
+    def predicted(self) -> Duration:
+        return self._predicted
 
     # -- probes ----------------------------------------------------------------------------
 

@@ -52,6 +52,10 @@ class PartHeap:
             heappop(heap)
         return None
 
+    def drop_first(self) -> None:
+        """It goes on waiting, and is of no more interest here."""
+        heappop(self._heap)
+
     def first_at(self) -> Instant | None:
         return self._heap[0][0] if self.first() is not None else None
 

@@ -79,6 +79,10 @@ class Placement:
                 return True
         return False
 
+    @property
+    def is_ready(self) -> bool:
+        return any(worker.state is WorkerState.READY for worker in self.workers.values())
+
     def pick(self, now: Instant) -> Worker | None:
         """The fastest of those that have been free longest; else one that a batch may be staged for."""
         if self.free:

@@ -9,15 +9,15 @@ from headway.core.cost import CostModel
 from headway.core.effects import Reason
 from headway.core.fairness import Account
 from headway.core.ids import BatchKey, VersionId
-from headway.core.lazy import Agenda
+from headway.core.lazy import Agenda, PartHeap
 from headway.core.leaving import why
 from headway.core.linger import Linger
 from headway.core.placement import Placement
 from headway.core.policy import BatchPolicy, Style
-from headway.core.queue import KeyQueue
+from headway.core.queue import KeyQueue, TenantQueue
 from headway.core.rate import ArrivalRate, RateMeter
 from headway.core.requests import QueuedPart
-from headway.core.units import NEVER, Instant
+from headway.core.units import NEVER, Duration, Instant
 
 if TYPE_CHECKING:
     from headway.core.device import Device
@@ -30,6 +30,7 @@ class Pool:
     """device: that its workers run on.
     queued: requests with a part that waits.  waiting: parts that wait.  rows: their rows.
     max_queue_delay: the ceiling of waiting for company that is in force: the policy's, or what `linger` says.
+    starts: the waiting parts whose deadline makes them due, by their latest start.
     linger: None where the operator has fixed that ceiling.
     """
 
@@ -50,6 +51,7 @@ class Pool:
         "queued",
         "rate",
         "rows",
+        "starts",
         "version",
         "waiting",
     )
@@ -65,6 +67,7 @@ class Pool:
         self.placement = Placement()
         self.keys: dict[BatchKey, KeyQueue] = {}
         self.agenda: Agenda[KeyQueue] = Agenda(self._priority)
+        self.starts = PartHeap()
         self.queued = 0
         self.waiting = 0
         self.rows = 0
@@ -77,12 +80,13 @@ class Pool:
 
     def push(self, part: QueuedPart) -> KeyQueue:
         """It waits from now on."""
-        return self.put_back(part, self.fair.open(part.request.tenant))
+        return self.put_back(part, self.fair.open(part.request.tenant, self.now))
 
     def put_back(self, part: QueuedPart, account: Account) -> KeyQueue:
         """It waits again (after a restore): nobody returns from idleness by that."""
         request = part.request
         self.fair.enter(account)
+        self.fair.waits(account, part)
         if request.waiting == 0:
             self.queued += 1
         request.waiting += 1
@@ -96,6 +100,8 @@ class Pool:
         if queue is None:
             queue = self.keys[name] = KeyQueue(self, part.request.key, name, self.device.next_number())
         hold = self.policy.hold
+        if part.tight:
+            self.starts.push(part.latest_start, part, self.waiting)
         if queue.push(part, account, keep_starts=hold) or hold:
             self.agenda.update(queue)
         return queue
@@ -105,9 +111,10 @@ class Pool:
         key = part.request.key
         return key.of_length(part.length) if self.policy.equal_lengths else key
 
-    def taken(self, parts: Sequence[QueuedPart]) -> None:
-        """They no longer wait; their key's queue knows already."""
-        for part in parts:
+    def taken(self, parts: Sequence[QueuedPart], accounts: Sequence[Account]) -> None:
+        """They no longer wait; their key's queue knows already. accounts: whose each of them was."""
+        for part, account in zip(parts, accounts, strict=True):
+            self.fair.waits_no_more(account, part)
             request = part.request
             request.waiting -= 1
             if request.waiting == 0:
@@ -120,7 +127,7 @@ class Pool:
         queue = self.keys[self._name(part)]
         account = self.fair.accounts[part.request.tenant]
         queue.left((part,), (queue.tenants[account.tenant],))
-        self.taken((part,))
+        self.taken((part,), (account,))
         self.fair.leave(account)
         self.tidy(queue)
         return queue
@@ -137,6 +144,7 @@ class Pool:
         for queue in self.keys.values():
             queue.timer = NEVER  # a timer of a queue that is no more
         self.keys = {}
+        self.starts = PartHeap()
         self.agenda = Agenda(self._priority)
         for account in self.fair.accounts.values():
             account.queues = {n: tenant for n, tenant in account.queues.items() if tenant.queue.pool is not self}
@@ -158,6 +166,10 @@ class Pool:
         """The ceiling that is derived, from what is known now. Times of queues that wait may have changed."""
         if self.linger is not None:
             self.max_queue_delay = self.linger.renew(self.policy.slo, self.cost, self.now)
+
+    def work(self, rows: int, length: int) -> Duration:
+        """Device nanoseconds (times cores) that a part would take alone."""
+        return self.cost.median(rows, length) * max(1, self.policy.cores)
 
     def latest_start(self, deadline: Instant, rows: int, length: int) -> Instant:
         """When a part must start, alone, to be in time at the upper quantile of what it takes."""
@@ -202,6 +214,29 @@ class Pool:
         mean_length = -(-queue.tokens // queue.rows)
         limit = policy.time_limit(self.cost.upper(1, mean_length))
         return limit < NEVER and limit <= self.cost.upper(queue.rows, mean_length)
+
+    def promoted(self, queue: KeyQueue, now: Instant) -> TenantQueue | None:
+        """Whose deadline is so near that one more batch would make it late goes before the tenant whose turn it is, as
+        long as its own tenant is within its share: not more than one of the longest batches ahead. None: nobody's.
+
+        queue: whose turn it is. One who comes too near beyond its share has missed its chance to be promoted.
+        """
+        leader = queue.turns.first()
+        if leader is None or self.policy.hold or self.policy.style is Style.SEQUENCE:
+            return None
+        while (part := self.starts.first()) is not None:
+            longest = self.policy.time_limit(self.cost.upper(part.rows, part.length))
+            if part.latest_start > now + longest:
+                return None
+            tenant = self.keys[self._name(part)].tenants[part.request.tenant]
+            account = tenant.account
+            if account is leader.account or self.is_hopeless(part, now):
+                return None
+            if account.counter <= leader.account.counter + longest * max(1, self.policy.cores) / account.weight:
+                return tenant
+            part.tight = False
+            self.starts.drop_first()
+        return None
 
     def wake_at(self, queue: KeyQueue) -> Instant:
         """When a queue that holds its parts has a reason to let them go, if nothing else happens."""

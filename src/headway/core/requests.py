@@ -6,7 +6,7 @@ from enum import Enum
 from typing import TYPE_CHECKING
 
 from headway.core.ids import BatchKey, PartRef, RequestId, Tenant
-from headway.core.units import Instant
+from headway.core.units import Duration, Instant
 
 if TYPE_CHECKING:
     from headway.core.pool import Pool
@@ -88,9 +88,11 @@ class QueuedPart:
         latest safe start, whichever is sooner.
     latest_start: when it must start to be in time, as far as was known at its arrival (NEVER: no deadline).
     seq: order of arrival over all parts, and the last word in every tie.
+    tight: it is its deadline that makes it due; no more once it has come too near for a tenant beyond its share.
+    work: what it would take alone, in device nanoseconds, as far as was known at its arrival.
     """
 
-    __slots__ = ("bytes", "due", "index", "latest_start", "length", "request", "rows", "seq", "state")
+    __slots__ = ("bytes", "due", "index", "latest_start", "length", "request", "rows", "seq", "state", "tight", "work")
 
     def __init__(
         self,
@@ -102,6 +104,7 @@ class QueuedPart:
         due: Instant,
         latest_start: Instant,
         seq: int,
+        work: Duration,
     ) -> None:
         self.request = request
         self.index = index
@@ -111,6 +114,8 @@ class QueuedPart:
         self.due = due
         self.latest_start = latest_start
         self.seq = seq
+        self.work = work
+        self.tight = due == latest_start
         self.state = WAITING
 
     def __lt__(self, other: QueuedPart) -> bool:

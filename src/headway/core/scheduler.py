@@ -40,6 +40,7 @@ from headway.core.events import (
 )
 from headway.core.invariants import check
 from headway.core.outcomes import Outcome
+from headway.core.starvation import judge
 from headway.core.state import State
 from headway.core.units import Instant
 from headway.core.views import VersionView, view
@@ -107,6 +108,9 @@ class Scheduler:
         for event in events:
             _APPLY[type(event)](state, event, now)
         self._expire(now)
+        for device in state.devices.values():
+            if device.fair.starving or device.fair.clock.next_judgement() <= now:
+                judge(state, device, now)
         touched = state.touched
         if touched:
             state.touched = {}
@@ -119,8 +123,7 @@ class Scheduler:
         state = self._state
         wake = min(state.deadlines.first(), state.timers.first())
         for device in state.devices.values():
-            if device.wake < wake:
-                wake = device.wake
+            wake = min(wake, device.wake, device.fair.clock.next_judgement())
         return wake
 
     def is_idle(self) -> bool:

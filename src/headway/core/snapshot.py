@@ -68,8 +68,8 @@ def restore(state: State, saved: dict[str, Any]) -> None:
         _restore_workers(state, entry, parts)
     state.workers.update({id: state.workers.pop(id) for id in saved["workers"]})  # in the old order
     _requeue(state, parts.values())
-    for device in state.devices.values():
-        device.fair.restored()
+    for device, entry in zip(state.devices.values(), saved["devices"], strict=True):
+        device.fair.restored(entry["fair"])
 
 
 def _server_policy(saved: dict[str, Any]) -> ServerPolicy:
@@ -101,7 +101,10 @@ def _request(request: Request, parts: list[QueuedPart], open: bool) -> dict[str,
         "arrived": request.arrived,
         "attempt": request.attempt,
         "emitted": request.emitted,
-        "parts": [[p.index, p.rows, p.length, p.bytes, p.due, p.latest_start, p.seq, p.state.value] for p in parts],
+        "parts": [
+            [p.index, p.rows, p.length, p.bytes, p.due, p.latest_start, p.seq, p.work, p.tight, p.state.value]
+            for p in parts
+        ],
     }
 
 
@@ -119,9 +122,10 @@ def _restore_request(state: State, saved: dict[str, Any]) -> list[QueuedPart]:
     )
     request.attempt, request.emitted = saved["attempt"], saved["emitted"]
     parts = []
-    for index, rows, length, size, due, latest_start, seq, part_state in saved["parts"]:
-        part = QueuedPart(request, index, rows, length, size, due, latest_start, seq)
-        part.state = PartState(part_state)
+    for *fields, tight, part_state in saved["parts"]:
+        index, rows, length, size, due, latest_start, seq, work = fields
+        part = QueuedPart(request, index, rows, length, size, due, latest_start, seq, work)
+        part.state, part.tight = PartState(part_state), tight
         parts.append(part)
         request.unfinished += part.state in (PartState.WAITING, PartState.RUNNING)
     if saved["open"]:

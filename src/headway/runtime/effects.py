@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
@@ -11,13 +12,14 @@ from headway.core.effects import (
     DeliverTokens,
     DispatchBatch,
     Effect,
+    ReportStarvation,
     ResolveRequest,
     WithdrawPart,
 )
 from headway.core.events import BatchCompleted, BatchFailed, Event, PartFailure, TokensEmitted
 from headway.core.ids import BatchId, RequestId, VersionId, WorkerId
 from headway.core.outcomes import Outcome
-from headway.core.units import Duration, Instant
+from headway.core.units import SECOND, Duration, Instant
 from headway.runtime.channel import Channel
 from headway.runtime.held import Held, Running, TensorSplitter, part_input
 from headway.runtime.memory import MemoryGauge
@@ -38,6 +40,8 @@ from headway.wire.messages import (
     Written,
 )
 from headway.wire.tensors import Tensor
+
+log = logging.getLogger("headway.runtime")
 
 MAX_UNWRITTEN = 50_000
 """Replies handed over of which the gateway has not said that they were written; older ones are forgotten."""
@@ -83,6 +87,7 @@ class EffectRunner:
             AdmitSequence: self._admit,
             AbortSequence: self._abort,
             DeliverTokens: self._deliver_tokens,
+            ReportStarvation: _report_starvation,
             ResolveRequest: self._resolve,
         }
 
@@ -267,3 +272,18 @@ def _outputs(held: Held) -> list[list[Tensor]]:
             raise RuntimeError(f"request {held.submit.request} completed, but part {part} has no result")
         outputs.append(tensors)
     return outputs
+
+
+def _report_starvation(effect: ReportStarvation, now: Instant) -> None:
+    if not effect.starves:
+        log.info("tenant %s on %s has its share again", effect.tenant, effect.device)
+        return
+    log.warning(
+        "tenant %s starves on %s: it got %.3g s of the device in the last %.3g s and was owed %.3g s%s",
+        effect.tenant,
+        effect.device,
+        effect.received / SECOND,
+        effect.window / SECOND,
+        effect.owed / SECOND,
+        f"; {effect.ahead} is furthest ahead of it and may borrow no more room" if effect.ahead else "",
+    )

@@ -11,6 +11,7 @@ from headway.core.effects import (
     DeliverTokens,
     DispatchBatch,
     Effect,
+    ReportStarvation,
     ResolveRequest,
     WithdrawPart,
 )
@@ -47,6 +48,7 @@ class Driver:
             AbortSequence: _nothing,
             WithdrawPart: _nothing,
             DeliverTokens: _nothing,
+            ReportStarvation: _nothing,
             ResolveRequest: _nothing,
         }
         self._agenda = Agenda()

@@ -18,6 +18,7 @@ from headway.core.effects import (
     DispatchBatch,
     Effect,
     Reason,
+    ReportStarvation,
     ResolveRequest,
     WithdrawPart,
 )
@@ -56,6 +57,7 @@ class Oracle:
             AdmitSequence: self._admitted,
             AbortSequence: self._aborted,
             DeliverTokens: self._delivered,
+            ReportStarvation: lambda effect: self._require(not effect.starves, f"{effect}"),
             ResolveRequest: self._resolved,
         }
 
