@@ -53,6 +53,7 @@ class FairOracle(Listener):
     _promotes: bool = False
     _limit: Duration = 0
     _waits: dict[Tenant, Waits] = field(default_factory=dict)
+    _joined: dict[Tenant, None] = field(default_factory=dict)
     _lanes: dict[tuple[Tenant, int], dict[RequestId, None]] = field(default_factory=dict)
     _lane_of: dict[RequestId, tuple[Tenant, int]] = field(default_factory=dict)
     _lightest: dict[Tenant, float] = field(default_factory=dict)
@@ -62,6 +63,7 @@ class FairOracle(Listener):
 
     def observe(self, now: Instant, events: list[Event], effects: list[Effect], scheduler: Scheduler) -> None:
         self._scheduler = scheduler
+        self._joined.clear()
         for event in events:
             if type(event) is RequestArrived:
                 self._arrived(event)
@@ -112,17 +114,17 @@ class FairOracle(Listener):
     # -- 2: who is under its share is served -------------------------------------------------------
 
     def returned(self, tenant: Tenant, now: Instant, in_flight: int) -> None:
-        """Without debt: it is not ahead of anybody who waits."""
+        """Without debt: not ahead of the tenant served last, nor in a batch of this very call already."""
         assert self._scheduler is not None
-        accounts = next(iter(self._scheduler._state.devices.values())).fair.accounts
-        mine = accounts[tenant].counter
-        if all(mine <= other.counter for other in accounts.values() if other.waiting):
+        fair = next(iter(self._scheduler._state.devices.values())).fair
+        if tenant not in self._joined and fair.accounts[tenant].counter <= fair.virtual_time:
             self._waits[tenant] = Waits(now, in_flight)
 
     def left(self, batch: BatchId, flight: Flight, now: Instant) -> None:
         self.in_flight = max(self.in_flight, len(self.ledger.flights))
         self._size(batch, flight)
         for tenant in flight.parts:
+            self._joined[tenant] = None
             self._waits.pop(tenant, None)
         for tenant, waits in self._waits.items():
             led = waits.leaders[flight.leader] = waits.leaders.get(flight.leader, 0) + 1
