@@ -72,10 +72,14 @@ class Device:
         """
         if not self.cores:
             return True
-        wanted = sum(map(self.need, pools))
-        return (
-            wanted + sum(self.need(w.pool) for w in self._busy() if w is not after and not w.frees(now)) <= self.cores
-        )
+        wanted, taken, free_soon = sum(map(self.need, pools)), 0, 0
+        for worker in self._busy():
+            if worker is not after:
+                need = self.need(worker.pool)
+                taken += need
+                free_soon += need if worker.frees(now) else 0
+        # a core passes to one batch ahead of time: where batches are shorter than a hand-over all would seem free soon
+        return wanted + taken - free_soon <= self.cores and wanted + taken <= 2 * self.cores
 
     def _busy(self) -> Iterator[Worker]:
         return (worker for pool in self.pools.values() for worker in pool.placement.busy.values())
