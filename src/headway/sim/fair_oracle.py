@@ -3,7 +3,8 @@
 For one version under one batch key, whatever its costs, lengths, weights and workers:
 
 1. Two tenants that both have something waiting drift apart, over any interval, by no more than `bound`.
-2. Who comes with nothing waiting and no debt is in a batch before any other tenant has led two of them.
+2. Who comes with nothing waiting and no debt is in a batch before any other tenant has led two of them, and one more
+   for each that workers had then. Not with deadlines: who promotes them may lead more, within the bound.
 3. A batch is led by the most urgent part of its tenant: within tenant and class nobody leads before one that
    came earlier.
 """
@@ -14,13 +15,13 @@ from dataclasses import dataclass, field
 
 from headway.core.effects import DispatchBatch, Effect, ResolveRequest
 from headway.core.events import Event, RequestArrived, ServerConfigured, VersionConfigured
-from headway.core.ids import BatchId, Part, RequestId, Tenant, VersionId
+from headway.core.ids import BatchId, RequestId, Tenant
 from headway.core.policy import BatchPolicy
 from headway.core.scheduler import Scheduler
 from headway.core.units import NEVER, Duration, Instant
 from headway.sim.gaps import Gap
 from headway.sim.oracles import OracleViolation
-from headway.sim.service import Flight, Listener, ServiceLedger
+from headway.sim.service import Flight, Listener, ServiceLedger, charges
 
 ROUNDING = 1e-6
 """Of the service so far: the core counts whole nanoseconds, these books do not."""
@@ -59,7 +60,7 @@ class FairOracle(Listener):
     _lightest: dict[Tenant, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.ledger = ServiceLedger(self._solo, self)
+        self.ledger = ServiceLedger(self)
 
     def observe(self, now: Instant, events: list[Event], effects: list[Effect], scheduler: Scheduler) -> None:
         self._scheduler = scheduler
@@ -76,6 +77,7 @@ class FairOracle(Listener):
         for effect in effects:
             if type(effect) is DispatchBatch:
                 self._leads(effect)
+                self._splits(effect, scheduler)
             elif type(effect) is ResolveRequest:
                 self._leave(effect.request)
         self.ledger.observe(now, events, effects, scheduler)
@@ -106,10 +108,14 @@ class FairOracle(Listener):
     def _received(self) -> float:
         return sum(watched.received for watched in self.ledger.tenants.values())
 
-    def _solo(self, version: VersionId, part: Part) -> float:
-        """As the core has it at this moment: nothing was learned between its decision and now."""
-        assert self._scheduler is not None
-        return self._scheduler._state.pools[version].cost.median(part.rows, part.length)
+    def _splits(self, effect: DispatchBatch, scheduler: Scheduler) -> None:
+        """The charges of a batch sum to the batch."""
+        running = scheduler._state.workers[effect.worker].batches[effect.batch]
+        charged = sum(charges(scheduler, effect).values())
+        predicted = running.predicted * max(1, self._policy.cores)
+        heaviest = max(account.weight for account, _ in running.charges)
+        if abs(charged - predicted) > len(running.charges) * (1 + heaviest):
+            raise OracleViolation(f"{effect} takes {predicted} ns x cores, and its tenants are charged {charged:.0f}")
 
     # -- 2: who is under its share is served -------------------------------------------------------
 
@@ -128,8 +134,7 @@ class FairOracle(Listener):
             self._waits.pop(tenant, None)
         for tenant, waits in self._waits.items():
             led = waits.leaders[flight.leader] = waits.leaders.get(flight.leader, 0) + 1
-            allowed = 1 + waits.before + (1 if self._promotes else 0)
-            if led > allowed:
+            if led > 1 + waits.before and not self._promotes:
                 raise OracleViolation(f"{flight.leader} has led {led} batches since {waits.at}, {tenant} waits since")
 
     def _size(self, batch: BatchId, flight: Flight) -> None:

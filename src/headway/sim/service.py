@@ -1,13 +1,13 @@
 """Who received how much of the device, who waited meanwhile, and how far apart that left them.
 
 Books of their own beside the core's: an observer of what it is told and says. Service is counted
-when a batch is answered: its measured time x cores, split between its members by what each would
-have taken alone, as the fair order charges it. A batch that dies with its worker served nobody.
+when a batch is answered: its measured time x cores, in the proportions in which the fair order
+charges it (by what each would have taken alone; nothing for who came along for free). A batch that
+dies with its worker served nobody.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from headway.core.effects import DispatchBatch, Effect, ResolveRequest
@@ -20,15 +20,11 @@ from headway.core.events import (
     VersionConfigured,
     WorkerLost,
 )
-from headway.core.ids import BatchId, Part, RequestId, Tenant, VersionId, WorkerId
+from headway.core.ids import BatchId, RequestId, Tenant, VersionId, WorkerId
 from headway.core.policy import ServerPolicy
 from headway.core.scheduler import Scheduler
 from headway.core.units import Duration, Instant
 from headway.sim.gaps import Gaps
-
-Solo = Callable[[VersionId, Part], float]
-"""What a part takes alone: true, or as the core's cost model has it."""
-
 
 @dataclass(slots=True)
 class Open:
@@ -90,9 +86,8 @@ class Listener:
 
 @dataclass(slots=True)
 class ServiceLedger:
-    """An observer. solo: how a batch is split.  since: nothing is counted as received or owed before."""
+    """An observer. since: nothing is counted as received or owed before."""
 
-    solo: Solo
     listener: Listener = field(default_factory=Listener)
     since: Instant = 0
     tenants: dict[Tenant, Watched] = field(default_factory=dict)
@@ -111,7 +106,7 @@ class ServiceLedger:
             self._told(event, now, came)
         for effect in effects:
             if type(effect) is DispatchBatch:
-                self._dispatched(effect, now)
+                self._dispatched(effect, now, scheduler)
             elif type(effect) is ResolveRequest:
                 self._resolved(effect, now, restarted)
         self._renew_backlogs(now, came, restarted)
@@ -163,29 +158,27 @@ class ServiceLedger:
 
     # -- what the core says --------------------------------------------------------------------
 
-    def _dispatched(self, effect: DispatchBatch, now: Instant) -> None:
-        solos: dict[Tenant, float] = {}
+    def _dispatched(self, effect: DispatchBatch, now: Instant, scheduler: Scheduler) -> None:
         parts: dict[Tenant, int] = {}
-        backlog = {tenant: self.weight(tenant) for tenant, watched in self._waiting()}
+        backlog = {tenant: self.weight(tenant) for tenant, _ in self._waiting()}
         for ref in effect.parts:
             request = self._open[ref.request]
             tenant = request.event.tenant
-            alone = self.solo(effect.key.version_id, request.event.parts[ref.part])
-            solos[tenant] = solos.get(tenant, 0.0) + alone
             parts[tenant] = parts.get(tenant, 0) + 1
             request.waiting -= 1
         for tenant, count in parts.items():
             self.tenants[tenant].waiting -= count
             self.tenants[tenant].running += count
-        total, weights = sum(solos.values()) or 1.0, sum(backlog.values())
+        charged = charges(scheduler, effect)
+        total, weights = sum(charged.values()) or 1.0, sum(backlog.values())
         flight = Flight(
             effect.worker,
             self._cores[effect.key.version_id],
             now,
             self._open[effect.parts[0].request].event.tenant,
-            {tenant: alone / total for tenant, alone in solos.items()},
+            {tenant: charge / total for tenant, charge in charged.items()},
             {tenant: weight / weights for tenant, weight in backlog.items()},
-            {tenant: backlog[tenant] for tenant in solos},
+            {tenant: backlog[tenant] for tenant in charged},
             parts,
         )
         follows = any(other.worker == effect.worker for other in self.flights.values())
@@ -230,3 +223,9 @@ class ServiceLedger:
                 self._backlog[tenant] = None
                 self.gaps.open(tenant, now)
                 self.listener.returned(tenant, now, len(self.flights))
+
+
+def charges(scheduler: Scheduler, effect: DispatchBatch) -> dict[Tenant, float]:
+    """What each tenant is charged for a batch that has just left, as predicted, in device nanoseconds x cores."""
+    batch = scheduler._state.workers[effect.worker].batches[effect.batch]
+    return {account.tenant: amount * account.weight for account, amount in batch.charges}

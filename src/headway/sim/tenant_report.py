@@ -9,12 +9,11 @@ from dataclasses import asdict, dataclass, field
 
 from headway.core.effects import Effect, ReportStarvation, ResolveRequest
 from headway.core.events import Event
-from headway.core.ids import BatchId, Part, Tenant, VersionId
+from headway.core.ids import Tenant
 from headway.core.outcomes import Kind, Outcome
 from headway.core.scheduler import Scheduler
 from headway.core.tenancy import TenantPolicy
 from headway.core.units import MILLISECOND, SECOND, Duration, Instant
-from headway.sim.costs import Cost
 from headway.sim.report import Report, as_table, percentile
 from headway.sim.scenario import VERSION
 from headway.sim.service import Flight, Listener, Open, ServiceLedger
@@ -109,10 +108,9 @@ class Tally:
 class TenantRecorder(Listener):
     """An observer. Requests that come before `since` or from `until` on do not count, nor does service.
 
-    cost: what parts take alone, by which batches are split.  slo: of the version; 0 = none.
+    slo: of the version; 0 = none.
     """
 
-    cost: Cost
     policies: Mapping[Tenant, TenantPolicy]
     slo: Duration
     since: Instant
@@ -124,7 +122,7 @@ class TenantRecorder(Listener):
     _at_end: dict[Tenant, tuple[float, float]] | None = None
 
     def __post_init__(self) -> None:
-        self.ledger = ServiceLedger(self._solo, self, self.since)
+        self.ledger = ServiceLedger(self, self.since)
         self._tallies = {tenant: Tally() for tenant in self.policies}
 
     def observe(self, now: Instant, events: list[Event], effects: list[Effect], scheduler: Scheduler) -> None:
@@ -139,10 +137,6 @@ class TenantRecorder(Listener):
             waiting = watched.waiting if watched else 0
             tally.longest_queue = max(tally.longest_queue, waiting)
             self.timeline.waiting(tenant, now, waiting)
-
-    def _solo(self, version: VersionId, part: Part) -> float:
-        assert version == VERSION
-        return self.cost(part.rows, part.length)
 
     def _service(self) -> dict[Tenant, tuple[float, float]]:
         tenants = self.ledger.tenants

@@ -115,7 +115,7 @@ def simulate_tenants(
     scenario: TenantScenario, also: tuple[Observer, ...] = (), scheduler: Scheduler | None = None
 ) -> TenantsReport:
     """Until every request has its outcome. also: who else watches."""
-    recorder = TenantRecorder(scenario.cost, scenario.tenants, scenario.policy.slo, scenario.since, scenario.duration)
+    recorder = TenantRecorder(scenario.tenants, scenario.policy.slo, scenario.since, scenario.duration)
     whole, oracle = Recorder(), Oracle()
     checks: tuple[Observer, ...] = (oracle, FairOracle()) if scenario.checked else ()
     driver = Driver(scheduler or Scheduler(), (*checks, recorder, whole, *also))
