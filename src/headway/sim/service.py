@@ -26,6 +26,7 @@ from headway.core.scheduler import Scheduler
 from headway.core.units import Duration, Instant
 from headway.sim.gaps import Gaps
 
+
 @dataclass(slots=True)
 class Open:
     """A request without an outcome. waiting: parts not yet handed over. left: parts without an answer."""

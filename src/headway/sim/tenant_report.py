@@ -163,7 +163,7 @@ class TenantRecorder(Listener):
 
     def served(self, flight: Flight, service: Duration, now: Instant) -> None:
         for tenant, part in flight.fractions.items():
-            self.timeline.served(tenant, now, service * part)
+            self.timeline.served(tenant, now - service // flight.cores, now, service * part)
 
     def ended(self, request: Open, effect: ResolveRequest, now: Instant) -> None:
         event, latency = request.event, now - request.arrived
@@ -246,7 +246,9 @@ def tenants_table(report: TenantsReport) -> str:
     rows = [HEADINGS, *(_row(name, tenant) for name, tenant in report.tenants.items())]
     widths = [max(len(row[column]) for row in rows) for column in range(len(HEADINGS))]
     lines = [
-        "  ".join(cell.ljust(w) if n == 0 else cell.rjust(w) for n, (cell, w) in enumerate(zip(row, widths, strict=True)))
+        "  ".join(
+            cell.ljust(w) if n == 0 else cell.rjust(w) for n, (cell, w) in enumerate(zip(row, widths, strict=True))
+        )
         for row in rows
     ]
     lines += ["", f"Jain index of service / weight {report.jain:g}, of service / owed {report.jain_of_owed:g}"]

@@ -22,10 +22,13 @@ from headway.sim.oracles import Oracle
 from headway.sim.report import Recorder
 from headway.sim.scenario import KEY, VERSION
 from headway.sim.tenant_report import TenantRecorder, TenantsReport
+from headway.sim.timeline import Timeline
 from headway.sim.workloads import MAX_LENGTH, Arrival, TracedRequest, lognormal_length
 
 PAUSE: Duration = ms(100)
 """Of a client in a closed loop after a refusal."""
+
+MINUTE: Duration = seconds(60)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +42,7 @@ class TenantLoad:
 
     tenant: Tenant
     arrivals: Iterable[Arrival]
-    policy: TenantPolicy = TenantPolicy()
+    policy: TenantPolicy = field(default_factory=TenantPolicy)
     clients: int = 0
     think: Duration = 0
     pause: Duration = PAUSE
@@ -62,7 +65,7 @@ class TenantScenario:
     """
 
     loads: tuple[TenantLoad, ...]
-    duration: Duration = seconds(60)
+    duration: Duration = MINUTE
     since: Instant = 0
     policy: BatchPolicy = field(default_factory=BatchPolicy)
     server: ServerPolicy = field(default_factory=ServerPolicy)
@@ -112,10 +115,14 @@ def lengths(rng: Random) -> Callable[[], int]:
 
 
 def simulate_tenants(
-    scenario: TenantScenario, also: tuple[Observer, ...] = (), scheduler: Scheduler | None = None
+    scenario: TenantScenario,
+    also: tuple[Observer, ...] = (),
+    scheduler: Scheduler | None = None,
+    timeline: Timeline | None = None,
 ) -> TenantsReport:
-    """Until every request has its outcome. also: who else watches."""
-    recorder = TenantRecorder(scenario.tenants, scenario.policy.slo, scenario.since, scenario.duration)
+    """Until every request has its outcome. also: who else watches.  timeline: is filled in."""
+    until, timeline = scenario.duration, timeline or Timeline()
+    recorder = TenantRecorder(scenario.tenants, scenario.policy.slo, scenario.since, until, timeline)
     whole, oracle = Recorder(), Oracle()
     checks: tuple[Observer, ...] = (oracle, FairOracle()) if scenario.checked else ()
     driver = Driver(scheduler or Scheduler(), (*checks, recorder, whole, *also))

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from headway.core.ids import Tenant
 from headway.core.units import Duration, Instant, ms
 
+STEP: Duration = ms(250)
+
 
 @dataclass(slots=True)
 class Step:
@@ -19,13 +21,19 @@ class Step:
 
 @dataclass(slots=True)
 class Timeline:
-    """step: its width.  steps: tenant -> number of the step -> what was in it; those in which nothing was are absent."""
+    """step: its width.  steps: tenant -> number of the step -> what was in it, if anything was."""
 
-    step: Duration = ms(250)
+    step: Duration = STEP
     steps: dict[Tenant, dict[int, Step]] = field(default_factory=dict)
 
-    def served(self, tenant: Tenant, now: Instant, service: float) -> None:
-        self._at(tenant, now).service += service
+    def served(self, tenant: Tenant, since: Instant, until: Instant, service: float) -> None:
+        """Evenly from since to until."""
+        lasted = max(1, until - since)
+        at = since
+        while at < until:
+            end = min(until, (at // self.step + 1) * self.step)
+            self._at(tenant, at).service += service * (end - at) / lasted
+            at = end
 
     def answered(self, tenant: Tenant, now: Instant, latency: Duration) -> None:
         self._at(tenant, now).latencies.append(latency)
