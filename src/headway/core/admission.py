@@ -8,18 +8,18 @@ from headway.core.effects import ResolveRequest
 from headway.core.errors import InvariantViolation
 from headway.core.events import RequestArrived
 from headway.core.ids import Part, VersionId
+from headway.core.limits import short
 from headway.core.outcomes import Outcome
 from headway.core.policy import BatchPolicy
 from headway.core.pool import Pool
 from headway.core.requests import QueuedPart, Request
+from headway.core.room import doubling
+from headway.core.rooms import find_room, retry_after
 from headway.core.state import State
-from headway.core.units import Duration, Instant, ms, seconds
+from headway.core.units import Duration, Instant, seconds
 
-RETRY_FLOOR: Duration = ms(100)
 RETRY_ELSEWHERE: Duration = seconds(1)
 """A server that drains will not come back: one behind the same address may take it."""
-
-RETRY_CEILING: Duration = seconds(60)
 
 
 def arrived(state: State, event: RequestArrived, now: Instant) -> None:
@@ -47,6 +47,7 @@ def shares_of(size: int, parts: Sequence[Part]) -> list[int]:
 
 
 def _refusal(state: State, pool: Pool, event: RequestArrived, shares: list[int], now: Instant) -> ResolveRequest | None:
+    """What can never be, then what may not be now. Nothing is taken from anybody before it is sure to be let in."""
     request = event.request
     if request in state.requests:
         raise InvariantViolation(f"request id {request} arrived while it was in use")
@@ -57,26 +58,27 @@ def _refusal(state: State, pool: Pool, event: RequestArrived, shares: list[int],
     if event.deadline <= now:
         return ResolveRequest(request, Outcome.DEADLINE_EXCEEDED, "its deadline had passed when it arrived")
     policy = pool.policy
-    rows = 0
+    rows = tokens = longest = 0
     for part, size in zip(event.parts, shares, strict=True):
         if part.rows > 1 and not policy.lets_in(part.rows, part.length, size):
             what = f"a part of {part.rows} rows of length {part.length}, {size} bytes,"
             detail = f"{what} exceeds what a batch may hold ({_caps(policy)})"
             return ResolveRequest(request, Outcome.TOO_LARGE, detail)
         rows += part.rows
+        tokens += part.rows * part.length
+        longest = max(longest, part.length)
     if rows > policy.max_queued_rows or event.bytes > state.policy.max_queued_bytes:
         detail = f"{rows} rows and {event.bytes} bytes are more than ever may wait ({policy.max_queued_rows} and "
         return ResolveRequest(request, Outcome.TOO_LARGE, f"{detail}{state.policy.max_queued_bytes})")
-    if state.pressure or state.bytes + event.bytes > state.policy.max_queued_bytes:
-        detail = f"{state.bytes} bytes of requests are held; {state.policy.max_queued_bytes} are allowed"
-        return ResolveRequest(request, Outcome.OVERLOADED, detail, retry_after(pool, now))
-    if pool.queued >= policy.max_queued_requests:
-        detail = f"{pool.queued} requests wait for {pool.version}; {policy.max_queued_requests} may"
-        return ResolveRequest(request, Outcome.QUEUE_FULL, detail, retry_after(pool, now))
-    if pool.rows + rows > policy.max_queued_rows:
-        detail = f"{pool.rows} rows wait for {pool.version}, {rows} came; {policy.max_queued_rows} may wait"
-        return ResolveRequest(request, Outcome.QUEUE_FULL, detail, retry_after(pool, now))
-    return None
+    meters = state.limits.covering(event.tenant, longest, now)
+    shortage = short(meters, tokens, now) if meters else None
+    if shortage is not None:
+        after = shortage.retry_after or retry_after(pool, now)
+        return ResolveRequest(request, Outcome.RATE_LIMITED, shortage.detail, after)
+    refusal = find_room(state, pool, event, rows, doubling(longest), now)
+    if refusal is None:
+        state.limits.take(meters, tokens)
+    return refusal
 
 
 def _caps(policy: BatchPolicy) -> str:
@@ -90,9 +92,13 @@ def _caps(policy: BatchPolicy) -> str:
 
 def _enqueue(state: State, pool: Pool, event: RequestArrived, shares: list[int], now: Instant) -> None:
     deadline = event.deadline
+    longest = max([part.length for part in event.parts])
     request = Request(event.request, event.tenant, event.key, pool, event.bytes, deadline, event.priority, now)
+    request.doubling = doubling(longest)
+    request.meters = state.limits.covering(event.tenant, longest, now)
     state.requests[request.id] = request
     state.bytes += event.bytes
+    state.room.enter(request, (event.bytes,))
     state.deadlines.add(request)
     request.unfinished = len(event.parts)
     due_by_class = now + _patience(state.policy.patience, event.priority)
@@ -112,8 +118,3 @@ def _enqueue(state: State, pool: Pool, event: RequestArrived, shares: list[int],
 def _patience(patience: tuple[Duration, ...], priority: int) -> Duration:
     """A class beyond the last counts as the last, one before the first as the first."""
     return patience[priority] if 0 <= priority < len(patience) else patience[0 if priority < 0 else -1]
-
-
-def retry_after(pool: Pool, now: Instant) -> Duration:
-    """When what waits now will have been worked off, at the rate of the last seconds."""
-    return min(RETRY_CEILING, max(RETRY_FLOOR, pool.rate.time_for(pool.waiting, now)))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from headway.core.admission import retry_after
 from headway.core.cost import CostModel
 from headway.core.effects import DeliverTokens
 from headway.core.events import (
@@ -15,6 +14,7 @@ from headway.core.events import (
 from headway.core.ids import BatchId, RequestId, WorkerId
 from headway.core.outcomes import Outcome
 from headway.core.requests import DONE, RUNNING
+from headway.core.rooms import retry_after
 from headway.core.state import State
 from headway.core.units import Instant
 from headway.core.workers import RunningBatch, RunningSequence, Worker

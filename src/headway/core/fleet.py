@@ -24,6 +24,8 @@ from headway.core.workers import Worker, WorkerState
 
 def server_configured(state: State, event: ServerConfigured, now: Instant) -> None:
     state.govern(event.policy)
+    for request in state.requests.values():
+        state.meter(request)
     limits = dict(event.policy.devices)
     for device in state.devices.values():
         device.cores = limits.get(device.name, 0)

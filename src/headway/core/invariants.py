@@ -7,7 +7,8 @@ from collections import Counter
 from headway.core.device import Device
 from headway.core.errors import InvariantViolation
 from headway.core.pool import Pool
-from headway.core.requests import GONE, RUNNING, WAITING
+from headway.core.requests import GONE, RUNNING, WAITING, Request
+from headway.core.room import Room
 from headway.core.state import State
 from headway.core.units import NEVER
 from headway.core.workers import WorkerState
@@ -28,6 +29,8 @@ def check(state: State) -> None:
         state.bytes == sum(r.bytes for r in state.requests.values()),
         f"{state.bytes} bytes are counted, the requests hold {sum(r.bytes for r in state.requests.values())}",
     )
+    held: list[tuple[Request, tuple[int, ...]]] = [(r, (r.bytes,)) for r in state.requests.values()]
+    _room("bytes", state.room, held)
     _require(not state.touched, f"devices {list(state.touched)} were touched, and nothing was decided")
 
 
@@ -96,6 +99,27 @@ def _sums(state: State, pool: Pool) -> None:
         len(mine) == pool.waiting, f"{pool.version}: requests have {len(mine)} waiting parts, {pool.waiting} counted"
     )
 
+    rows = [(r, sum(p.rows for p in r.parts if p.state is WAITING)) for r in state.requests.values() if r.pool is pool]
+    _room(str(pool.version), pool.room, [(request, (1, count)) for request, count in rows if count])
+
+
+def _room(name: str, room: Room, held: list[tuple[Request, tuple[int, ...]]]) -> None:
+    """held: who has something in it, and how much."""
+    used: dict[str, list[int]] = {}
+    counts: Counter[tuple[str, int]] = Counter()
+    for request, amount in held:
+        of_tenant = used.setdefault(request.tenant, [0] * len(amount))
+        of_tenant[:] = [have + more for have, more in zip(of_tenant, amount, strict=True)]
+        counts[request.tenant, request.doubling] += 1
+    shown = {holding.tenant: holding.used for holding in room.holdings.values()}
+    _require(used == shown, f"room of {name}: tenants hold {used}, counted {shown}")
+    totals = [sum(amounts) for amounts in zip(*used.values(), strict=True)] or [0] * len(room.used)
+    _require(totals == room.used, f"room of {name}: {totals} is used, counted {room.used}")
+    lengths = {(h.tenant, length): count for h in room.holdings.values() for length, count in h.counts.items()}
+    _require(dict(counts) == lengths, f"room of {name}: by length {dict(counts)}, counted {lengths}")
+    weights = sum(holding.weight for holding in room.holdings.values())
+    _require(weights == room.weights, f"room of {name}: weights add up to {weights}, counted {room.weights}")
+
 
 def _accounts(device: Device) -> None:
     active: Counter[str] = Counter()
@@ -104,6 +128,15 @@ def _accounts(device: Device) -> None:
         for worker in pool.placement.workers.values():
             active.update(part.request.tenant for batch in worker.batches.values() for part in batch.members)
             active.update(running.account.tenant for running in worker.sequences.values())
+    waiting: Counter[str] = Counter()
+    work: Counter[str] = Counter()
+    for pool in device.pools.values():
+        for part in (part for queue in pool.keys.values() for part in queue.waiting()):
+            waiting[part.request.tenant] += 1
+            work[part.request.tenant] += part.work
+    counted = {a.tenant: (a.waiting, a.work) for a in device.fair.accounts.values() if a.waiting}
+    expected = {tenant: (count, work[tenant]) for tenant, count in waiting.items()}
+    _require(counted == expected, f"{device.name}: (parts, work) wait {expected}, counted {counted}")
     known = {a.tenant: a.active for a in device.fair.accounts.values() if a.active}
     _require(dict(active) == known, f"{device.name}: tenants are active {dict(active)}, counted {known}")
 

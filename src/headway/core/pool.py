@@ -17,6 +17,7 @@ from headway.core.policy import BatchPolicy, Style
 from headway.core.queue import KeyQueue, TenantQueue
 from headway.core.rate import ArrivalRate, RateMeter
 from headway.core.requests import QueuedPart
+from headway.core.room import Room
 from headway.core.units import NEVER, Duration, Instant
 
 if TYPE_CHECKING:
@@ -30,6 +31,7 @@ class Pool:
     """device: that its workers run on.
     queued: requests with a part that waits.  waiting: parts that wait.  rows: their rows.
     max_queue_delay: the ceiling of waiting for company that is in force: the policy's, or what `linger` says.
+    room: what waits, in requests and rows, by tenant.
     starts: the waiting parts whose deadline makes them due, by their latest start.
     linger: None where the operator has fixed that ceiling.
     """
@@ -50,6 +52,7 @@ class Pool:
         "pressure",
         "queued",
         "rate",
+        "room",
         "rows",
         "starts",
         "version",
@@ -74,6 +77,7 @@ class Pool:
         self.draining = False
         self.pressure = False
         self.linger: Linger | None = None
+        self.room = Room((policy.max_queued_requests, policy.max_queued_rows), device.fair.tenancy.weight)
         self._govern(policy)
 
     # -- parts -----------------------------------------------------------------------------
@@ -89,6 +93,9 @@ class Pool:
         self.fair.waits(account, part)
         if request.waiting == 0:
             self.queued += 1
+            self.room.enter(request, (1, part.rows))
+        else:
+            self.room.grow(request, (0, part.rows))
         request.waiting += 1
         self.waiting += 1
         self.rows += part.rows
@@ -119,6 +126,9 @@ class Pool:
             request.waiting -= 1
             if request.waiting == 0:
                 self.queued -= 1
+                self.room.leave(request, (1, part.rows), whole=True)
+            else:
+                self.room.leave(request, (0, part.rows), whole=False)
             self.rows -= part.rows
         self.waiting -= len(parts)
 
@@ -154,6 +164,8 @@ class Pool:
 
     def _govern(self, policy: BatchPolicy) -> None:
         self.policy = policy
+        self.room.limits = (policy.max_queued_requests, policy.max_queued_rows)
+        self.room.reweigh()
         if not (policy.derive_delay and policy.slo and policy.style is Style.BATCH):
             self.linger = None
             self.max_queue_delay = policy.max_queue_delay

@@ -9,6 +9,7 @@ from headway.core.ids import BatchKey, PartRef, RequestId, Tenant
 from headway.core.units import Duration, Instant
 
 if TYPE_CHECKING:
+    from headway.core.limits import Meter
     from headway.core.pool import Pool
 
 
@@ -35,6 +36,9 @@ class Request:
 
     unfinished: parts that are not DONE.  waiting: parts that are WAITING.
     emitted: results of a sequence that were passed on.
+    doubling: of the length of its longest part: the range of lengths that it counts in.
+    foreseen: from its arrival until it is answered, as was expected then; 0: nobody asked.
+    meters: of the limits that it counts on.
     parts: in order; empty once it has its outcome.
     """
 
@@ -43,9 +47,12 @@ class Request:
         "attempt",
         "bytes",
         "deadline",
+        "doubling",
         "emitted",
+        "foreseen",
         "id",
         "key",
+        "meters",
         "parts",
         "pool",
         "priority",
@@ -78,6 +85,9 @@ class Request:
         self.waiting = 0
         self.attempt = 0
         self.emitted = 0
+        self.doubling = 0
+        self.foreseen: Duration = 0
+        self.meters: tuple[Meter, ...] = ()
 
 
 class QueuedPart:

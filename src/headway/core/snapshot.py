@@ -17,6 +17,7 @@ from headway.core.linger import Linger
 from headway.core.policy import BatchPolicy, ServerPolicy, Style
 from headway.core.pool import Pool
 from headway.core.requests import PartState, QueuedPart, Request
+from headway.core.room import doubling
 from headway.core.state import State
 from headway.core.tenancy import RateLimit, TenantPolicy
 from headway.core.workers import RunningBatch, RunningSequence, Worker, WorkerState
@@ -40,6 +41,7 @@ def take(state: State) -> dict[str, Any]:
         "draining": state.draining,
         "pressure": state.pressure,
         "policy": asdict(state.policy),
+        "meters": state.limits.snapshot(),
         "requests": [
             *(_request(request, request.parts, open=True) for request in state.requests.values()),
             *(_request(parts[0].request, parts, open=False) for parts in given_up.values()),
@@ -61,6 +63,7 @@ def restore(state: State, saved: dict[str, Any]) -> None:
         _restore_device(state, entry)
     for entry in saved["pools"]:
         _restore_pool(state, entry)
+    state.limits.restore(saved["meters"])
     parts: dict[PartRef, QueuedPart] = {}
     for entry in saved["requests"]:
         parts.update((part.ref, part) for part in _restore_request(state, entry))
@@ -101,6 +104,7 @@ def _request(request: Request, parts: list[QueuedPart], open: bool) -> dict[str,
         "arrived": request.arrived,
         "attempt": request.attempt,
         "emitted": request.emitted,
+        "foreseen": request.foreseen,
         "parts": [
             [p.index, p.rows, p.length, p.bytes, p.due, p.latest_start, p.seq, p.work, p.tight, p.state.value]
             for p in parts
@@ -120,7 +124,7 @@ def _restore_request(state: State, saved: dict[str, Any]) -> list[QueuedPart]:
         saved["priority"],
         saved["arrived"],
     )
-    request.attempt, request.emitted = saved["attempt"], saved["emitted"]
+    request.attempt, request.emitted, request.foreseen = saved["attempt"], saved["emitted"], saved["foreseen"]
     parts = []
     for *fields, tight, part_state in saved["parts"]:
         index, rows, length, size, due, latest_start, seq, work = fields
@@ -131,7 +135,10 @@ def _restore_request(state: State, saved: dict[str, Any]) -> list[QueuedPart]:
     if saved["open"]:
         request.parts = parts
         state.requests[request.id] = request
+        request.doubling = doubling(max(part.length for part in parts))
         state.bytes += request.bytes
+        state.room.enter(request, (request.bytes,))
+        state.meter(request)
         state.deadlines.add(request)
     return parts
 

@@ -6,11 +6,13 @@ from headway.core.device import Device
 from headway.core.effects import AbortSequence, Effect, ResolveRequest, WithdrawPart
 from headway.core.errors import InvariantViolation
 from headway.core.ids import RequestId, VersionId, WorkerId
+from headway.core.limits import Limits
 from headway.core.linger import Linger
 from headway.core.outcomes import Outcome
 from headway.core.policy import BatchPolicy, ServerPolicy, Style
 from headway.core.pool import Pool
 from headway.core.requests import DONE, GONE, RUNNING, WAITING, QueuedPart, Request
+from headway.core.room import Room
 from headway.core.tenancy import Tenancy
 from headway.core.timers import Deadlines, QueueTimers
 from headway.core.units import Duration, Instant
@@ -30,12 +32,14 @@ class State:
         "devices",
         "draining",
         "effects",
+        "limits",
         "next_batch",
         "now",
         "policy",
         "pools",
         "pressure",
         "requests",
+        "room",
         "seq",
         "tenancy",
         "timers",
@@ -46,6 +50,8 @@ class State:
     def __init__(self) -> None:
         self.policy = ServerPolicy()
         self.tenancy = Tenancy()
+        self.limits = Limits(self.tenancy)
+        self.room = Room((self.policy.max_queued_bytes,), self.tenancy.weight)
         self.pools: dict[VersionId, Pool] = {}
         self.devices: dict[str, Device] = {}
         self.workers: dict[WorkerId, Worker] = {}
@@ -69,6 +75,17 @@ class State:
         self.policy = policy
         self.tenancy.named = dict(policy.tenants)
         self.tenancy.others = policy.others
+        self.room.limits = (policy.max_queued_bytes,)
+        for room in (self.room, *(pool.room for pool in self.pools.values())):
+            room.reweigh()
+
+    def meter(self, request: Request) -> None:
+        """It counts on the limits that hold now: after they, or all of the state, have changed."""
+        for meter in request.meters:
+            meter.open -= 1
+        request.meters = self.limits.covering(request.tenant, max(part.length for part in request.parts), self.now)
+        for meter in request.meters:
+            meter.open += 1
 
     def open_pool(self, version: VersionId, policy: BatchPolicy) -> Pool:
         name = policy.device or str(version)
@@ -99,6 +116,9 @@ class State:
         if self.requests.pop(request.id, None) is None:
             raise InvariantViolation(f"request {request.id} gets a second outcome: {outcome.value}")
         self.bytes -= request.bytes
+        self.room.leave(request, (request.bytes,), whole=True)
+        for meter in request.meters:
+            meter.open -= 1
         self.effects.append(ResolveRequest(request.id, outcome, detail, retry_after))
         if request.unfinished:
             self._abandon(request)

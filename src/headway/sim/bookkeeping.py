@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from typing import Any
 
 from headway.core import events as ev
+from headway.core.effects import Effect, ResolveRequest
 from headway.core.ids import Part, PartRef, RequestId, WorkerId
 from headway.core.outcomes import Outcome
 from headway.core.policy import BatchPolicy
 from headway.core.units import Instant
 from headway.sim.ledger import Ledger, TrackedRequest, TrackedVersion, TrackedWorker
+from headway.sim.lending import NO_ROOM, Lending
+
+AT_ARRIVAL = (Outcome.RATE_LIMITED,)
+"""What a request that there is room for may be refused with at once."""
 
 
 class Bookkeeper:
@@ -24,6 +30,8 @@ class Bookkeeper:
         self.emitting: dict[RequestId, TrackedRequest] = {}
         self.left: dict[tuple[WorkerId, RequestId, int], None] = {}
         self._ledger = ledger
+        self._lending = Lending(ledger)
+        self._refused: dict[RequestId, Outcome] = {}
         self._now: Instant = 0
         self._apply: dict[type[ev.Event], Callable[[Any], None]] = {
             ev.ServerConfigured: self._server_configured,
@@ -47,8 +55,13 @@ class Bookkeeper:
             ev.SequenceFailed: self._sequence_failed,
         }
 
-    def apply(self, events: list[ev.Event], now: Instant) -> None:
+    def apply(self, events: list[ev.Event], effects: list[Effect], now: Instant) -> None:
+        """effects: what came of them: who is let into a full room, and who makes place for it, is the core's choice,
+        which is judged here. Raises AssertionError."""
         self._now = now
+        outcomes = [(effect.request, effect.outcome) for effect in effects if type(effect) is ResolveRequest]
+        self._refused = {request: outcome for request, outcome in outcomes if outcome in (*NO_ROOM, *AT_ARRIVAL)}
+        self._lending.reclaimed = deque(request for request, outcome in outcomes if outcome is Outcome.RECLAIMED)
         self.arrived.clear()
         self.emitting.clear()
         self.left.clear()
@@ -91,7 +104,14 @@ class Bookkeeper:
         waiting = dict.fromkeys(range(len(event.parts)))
         request = TrackedRequest(event, self._now, due, waiting, undone=len(event.parts))
         self.arrived[event.request] = request
-        if refusals := self._refusals(request):
+        refusals = self._refusals(request)
+        refused = self._refused.get(event.request)
+        if not refusals and refused in AT_ARRIVAL:
+            refusals = [refused]
+        elif refused not in NO_ROOM and all(reason in NO_ROOM for reason in refusals) and not self._ledger.memory_high:
+            self._lending.make_room(request)
+            refusals = []
+        if refusals:
             self._ledger.refuse(request, *refusals)
         else:
             self._ledger.admit(request)
@@ -104,6 +124,7 @@ class Bookkeeper:
             return [Outcome.UNKNOWN_VERSION]
         policy = version.policy
         rows = sum(waiting.waiting_rows for waiting in version.waiting.values()) + request.waiting_rows
+        full = len(version.waiting) >= policy.max_queued_requests or rows > policy.max_queued_rows
         reasons = {
             Outcome.DRAINING: ledger.draining or version.draining,
             Outcome.DEADLINE_EXCEEDED: event.deadline <= self._now,
@@ -113,7 +134,8 @@ class Bookkeeper:
             or request.waiting_rows > policy.max_queued_rows
             or event.bytes > ledger.policy.max_queued_bytes,
             Outcome.OVERLOADED: ledger.memory_high or ledger.bytes + event.bytes > ledger.policy.max_queued_bytes,
-            Outcome.QUEUE_FULL: len(version.waiting) >= policy.max_queued_requests or rows > policy.max_queued_rows,
+            Outcome.QUEUE_FULL: full,
+            Outcome.TENANT_QUEUE_FULL: full and any(r.event.tenant == event.tenant for r in version.waiting.values()),
         }
         return [outcome for outcome, holds in reasons.items() if holds]
 

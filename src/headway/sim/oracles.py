@@ -65,7 +65,7 @@ class Oracle:
         self._now = now
         self._calls.append((now, events, effects))
         self._started.clear()
-        self._books.apply(events, now)
+        self._apply(events, effects, now)
         for request in self._books.arrived.values():
             heappush(self._deadlines, (request.event.deadline, request.event.request))
         views = scheduler.views()
@@ -83,6 +83,12 @@ class Oracle:
             self._gauges(view)
         scheduler.check()
         self._require(scheduler.is_idle() == self._idle(), f"is_idle() says {scheduler.is_idle()}")
+
+    def _apply(self, events: list[Event], effects: list[Effect], now: Instant) -> None:
+        try:
+            self._books.apply(events, effects, now)
+        except AssertionError as error:
+            self.fail(str(error))
 
     def finish(self, scheduler: Scheduler) -> None:
         """After everything was given time to end: nothing is left anywhere."""

@@ -1,0 +1,77 @@
+"""Judges who gave up room for whom, by the naive books: never more than the rules for lent room allow."""
+
+from __future__ import annotations
+
+from collections import deque
+from fractions import Fraction
+
+from headway.core.ids import RequestId, Tenant
+from headway.core.outcomes import Outcome
+from headway.sim.ledger import Ledger, TrackedRequest, TrackedVersion
+
+NO_ROOM = (Outcome.QUEUE_FULL, Outcome.TENANT_QUEUE_FULL, Outcome.OVERLOADED)
+"""What a request is refused with for want of room."""
+
+
+class Lending:
+    """reclaimed: the requests that lost their room in this call, in order."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
+        self.reclaimed: deque[RequestId] = deque()
+
+    def is_full(self, request: TrackedRequest) -> bool:
+        return self._version_is_full(request) or self._bytes_are_full(request)
+
+    def make_room(self, request: TrackedRequest) -> None:
+        """It was let in: whoever had to go for that must have been the right one. Raises AssertionError."""
+        while self.is_full(request):
+            assert self.reclaimed, f"{request.event} was let in, and there was no room"
+            victim = self._ledger.open[self.reclaimed.popleft()]
+            assert len(victim.waiting) == len(victim.event.parts), f"{victim.event} lost its room and ran in part"
+            whose, by = victim.event.tenant, request.event.tenant
+            if self._version_is_full(request):
+                assert victim.version == request.version, f"{victim.event} had no room that {request.event} could use"
+                parts = self._parts(self._ledger.versions[request.version], request)
+            else:
+                parts = self._byte_parts(request)
+            story = f"{victim.event} gave room to {request.event}; parts of it by weight are {parts}"
+            if whose != by:
+                assert parts[by] <= 1, f"{story}: that one has had its own"
+                assert parts[whose] > 1, f"{story}: that was its own"
+                assert parts[whose] == max(part for tenant, part in parts.items() if tenant != by), f"{story}: unfairly"
+            self._ledger.owe(victim.event.request, Outcome.RECLAIMED)
+
+    def weight(self, tenant: Tenant) -> Fraction:
+        return Fraction(str(dict(self._ledger.policy.tenants).get(tenant, self._ledger.policy.others).weight))
+
+    def _version_is_full(self, request: TrackedRequest) -> bool:
+        version = self._ledger.versions[request.version]
+        rows = sum(waiting.waiting_rows for waiting in version.waiting.values()) + request.waiting_rows
+        policy = version.policy
+        return len(version.waiting) >= policy.max_queued_requests or rows > policy.max_queued_rows
+
+    def _bytes_are_full(self, request: TrackedRequest) -> bool:
+        return self._ledger.bytes + request.event.bytes > self._ledger.policy.max_queued_bytes
+
+    def _parts(self, version: TrackedVersion, request: TrackedRequest) -> dict[Tenant, Fraction]:
+        """What each tenant has of the room, with this request, over what is its own; 1 = all of that."""
+        policy = version.policy
+        held: dict[Tenant, list[int]] = {}
+        for waiting in [*version.waiting.values(), request]:
+            of_tenant = held.setdefault(waiting.event.tenant, [0, 0])
+            of_tenant[0] += 1
+            of_tenant[1] += waiting.waiting_rows
+        limits = (policy.max_queued_requests, policy.max_queued_rows)
+        return self._over_own({tenant: max(map(Fraction, of, limits)) for tenant, of in held.items()})
+
+    def _byte_parts(self, request: TrackedRequest) -> dict[Tenant, Fraction]:
+        held: dict[Tenant, int] = {}
+        for tracked in [*self._ledger.open.values(), request]:
+            held[tracked.event.tenant] = held.get(tracked.event.tenant, 0) + tracked.event.bytes
+        limit = self._ledger.policy.max_queued_bytes
+        return self._over_own({tenant: Fraction(size, limit) for tenant, size in held.items()})
+
+    def _over_own(self, held: dict[Tenant, Fraction]) -> dict[Tenant, Fraction]:
+        weights = sum(self.weight(tenant) for tenant in held)
+        return {tenant: part * weights / self.weight(tenant) for tenant, part in held.items()}
