@@ -5,7 +5,7 @@ import pytest
 from headway.config.settings import Batching, Embeddings, ModelSettings, WarmUp
 from headway.wire.messages import InputMeta, ModelMeta
 from headway.worker import warm_up
-from headway.worker.warm_up import grid, made_up, measure, unknown_sizes
+from headway.worker.warm_up import NothingRan, grid, made_up, measure, unknown_sizes
 
 PLAIN = InputMeta("x", "FP32", (-1, 4))
 PADDED = InputMeta("ids", "INT64", (-1, -1), pad_axis=1)
@@ -56,6 +56,25 @@ def test_a_size_that_the_model_cannot_take_is_left_out():
             raise ValueError("positions end at 8")
 
     assert {(one.rows, one.length) for one in measure((1, 2), (8, 16), 1, 0, run)} == {(1, 8), (2, 8)}
+
+
+def test_sizes_that_are_left_out_are_told_in_one_line_with_the_first_error(caplog: pytest.LogCaptureFixture):
+    def run(rows: int, length: int) -> None:
+        if length > 8:
+            raise ValueError(f"positions end at 8, got {length}")
+
+    measure((1, 2), (8, 16), 1, 0, run)
+    (told,) = caplog.records
+    assert told.levelname == "WARNING" and "1 x 16, 2 x 16" in told.getMessage()
+    assert told.exc_info is not None and str(told.exc_info[1]) == "positions end at 8, got 16"
+
+
+def test_a_model_that_fails_at_every_size_does_not_pass_for_warmed_up():
+    def run(rows: int, length: int) -> None:
+        raise ValueError(f"no {rows}")
+
+    with pytest.raises(NothingRan, match="every made-up input failed, first error ValueError: no 1"):
+        measure((1, 2), (8,), 1, 0, run)
 
 
 class Clock:

@@ -31,7 +31,12 @@ class ChannelClosed(Exception):
 def raised(name: str, error: BaseException) -> str:
     """What a model's exception is called to people. name: model/version."""
     model, _, version = name.rpartition("/")
-    return f"model {model} version {version}: {type(error).__name__}: {_last_line(str(error))}"
+    return f"model {model} version {version}: {in_words(error)}"
+
+
+def in_words(error: BaseException) -> str:
+    """What went wrong, in one line: a part's own error is words already."""
+    return error.detail if isinstance(error, PartError) else f"{type(error).__name__}: {_last_line(str(error))}"
 
 
 def _last_line(text: str) -> str:

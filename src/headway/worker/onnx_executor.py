@@ -57,7 +57,7 @@ class OnnxExecutor:
         fill = self._fill(lengths[0])
 
         def run(rows: int, length: int) -> None:
-            self.execute(warm_up.made_up(self._inputs, rows, length, fill), Durations())
+            warm_up.run_made_up(self, self._inputs, rows, length, fill)
 
         return warm_up.measure(
             rows, lengths, repeats, self._context.settings.batching.max_batch_tokens, run, self.memory
@@ -132,7 +132,7 @@ class OnnxExecutor:
     def _fill(self, length: int) -> int:
         """What to warm up with: ones, for a mask of zeros may divide by zero; zeros where one is no legal index."""
         try:
-            self.execute(warm_up.made_up(self._inputs, 1, length, 1), Durations())
+            warm_up.run_made_up(self, self._inputs, 1, length, 1)
         except Exception:
             warm_up.log.info("warming up with zeros: the model does not take ones", exc_info=True)
             return 0

@@ -110,7 +110,7 @@ class _Inspection:
         if self.probes:
             self.notes.append(f"inputs from {probe_file.NAME}")
             if not self._run_alone():
-                raise NotJudged(f"the model answers none of the inputs in {probe_file.NAME}; {self._refusal}")
+                raise self._nothing(f"every input of {probe_file.NAME} failed")
             return
         unknown = warm_up.unknown_sizes(subject.meta.inputs)
         if unknown:
@@ -126,16 +126,21 @@ class _Inspection:
                 left_out = [tensor.name for tensor in subject.meta.inputs if tensor.optional]
                 self.notes += [f"optional inputs were left out: {', '.join(left_out)}"] if left_out else []
                 return
-        raise NotJudged(f"the model answers no made-up input; give {probe_file.NAME}; {self._refusal}")
+        raise self._nothing("every made-up input failed", f"; give {probe_file.NAME}")
+
+    def _nothing(self, what: str, advice: str = "") -> NotJudged:
+        if not self._refusal:
+            return NotJudged("there was no time to run one row")
+        return NotJudged(f"nothing could be checked: {what}, first error {self._refusal}{advice}")
 
     def _run_alone(self) -> bool:
-        self.alone, self._refusal = {}, "there was no time to run one"
+        self.alone, self._refusal = {}, ""
         for number, probe in enumerate(self.probes):
             if not self._in_time():
                 break
             (answer,) = self._subject.run([probe])
             if isinstance(answer, PartError):
-                self._refusal = f"it said {answer.detail}"[:300]
+                self._refusal = self._refusal or answer.detail[:300]
             else:
                 self.alone[number] = kept(answer)
         self.lengths = {number: self.probes[number].length for number in self.alone}
@@ -156,9 +161,8 @@ class _Inspection:
             raise NotJudged("one row alone takes longer than there is time for")
         refused = len(self.probes) - again
         if refused:
-            self.notes.append(
-                f"{refused} of {len(self.probes)} inputs were not used: the model refuses them, or time was up"
-            )
+            why = f"the model refuses them (first error {self._refusal}), or " if self._refusal else ""
+            self.notes.append(f"{refused} of {len(self.probes)} inputs were not used: {why}time was up")
         return None
 
     def _second(self, number: int) -> Difference:
