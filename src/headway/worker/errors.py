@@ -6,10 +6,25 @@ import difflib
 from collections.abc import Iterable
 
 from headway.worker.executor import PartError
+from headway.worker.memory import is_out_of_memory
 
 
 class LoadError(Exception):
     """The version cannot be loaded, and the message says all that an operator needs to know."""
+
+
+FINAL = (LoadError, SyntaxError, ImportError, FileNotFoundError, PermissionError)
+"""What is wrong with what lies there: trying again does not mend it."""
+
+
+def is_final(error: BaseException) -> bool:
+    """Whether loading the same version again must fail the same way. Want of memory may pass, whoever reports it."""
+    cause: BaseException | None = error
+    while cause is not None:
+        if is_out_of_memory(cause):
+            return False
+        cause = cause.__cause__
+    return isinstance(error, FINAL)
 
 
 class ResultError(Exception):

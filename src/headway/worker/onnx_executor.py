@@ -19,11 +19,14 @@ from headway.core.ids import Measurement
 from headway.wire.messages import ModelMeta
 from headway.worker import devices, onnx_bfloat16, onnx_graph, warm_up
 from headway.worker.declaration import with_padding
-from headway.worker.errors import ResultError
+from headway.worker.errors import LoadError, ResultError, in_words
 from headway.worker.executor import Array, Durations, LoadContext, PartArrays, PartError, PartOutput
 from headway.worker.growth import Shapes, check_growth
 from headway.worker.memory import HostPeak, MemoryWatch
 from headway.worker.stacking import check_rows, slice_back, stack
+
+OF_THE_DEVICE = ("Fail", "RuntimeException", "EPFail")
+"""Errors of ONNX Runtime that a GPU may pass over; on the CPU they speak of the file."""
 
 
 class OnnxExecutor:
@@ -158,6 +161,12 @@ def _session(name: str, context: LoadContext) -> Any:
     options.add_session_config_entry("session.inter_op.allow_spinning", "0")
     options.log_severity_level = 3
     wanted = devices.providers(name, context.device, onnxruntime.get_available_providers())
-    session = onnxruntime.InferenceSession(str(Path(context.path) / "model.onnx"), options, providers=wanted)
+    file = Path(context.path) / "model.onnx"
+    try:
+        session = onnxruntime.InferenceSession(str(file), options, providers=wanted)
+    except Exception as error:  # ONNX Runtime has a type of its own for each of its codes
+        if context.device != "cpu" and type(error).__name__ in OF_THE_DEVICE:
+            raise
+        raise LoadError(f"model {name}: ONNX Runtime cannot load {file.name}: {in_words(error)}") from error
     devices.check_used(name, context.device, session.get_providers())
     return session
