@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -27,10 +27,13 @@ models_option = click.option(
 )
 
 
-def read_all(path: Path | None, models: Path | None = None) -> tuple[Config, list[VersionSpec]]:
+def read_all(
+    path: Path | None, models: Path | None = None, also: Callable[[Config], list[Problem]] = lambda config: []
+) -> tuple[Config, list[VersionSpec]]:
     """The configuration and every version in the repository. Raises ConfigError with the problems of both.
 
     path: None = ./headway.toml if there is one, else defaults.  models: overrides the configuration's.
+    also: finds more problems of a configuration.
     """
     path = path or (DEFAULT_FILE if DEFAULT_FILE.is_file() else None)
     try:
@@ -40,20 +43,25 @@ def read_all(path: Path | None, models: Path | None = None) -> tuple[Config, lis
     if models is not None:
         config = with_server(config, models=str(models.resolve()))
     specs, wrong = survey(config.models_dir, {} if problems else config.overrides)
-    if problems or wrong:
-        raise ConfigError([*problems, *wrong])
+    problems = [*problems, *also(config), *wrong]
+    if problems:
+        raise ConfigError(problems)
     return config, specs
 
 
 def unchecked(path: Path | None) -> Config:
-    """Enough of a wrong configuration to look for problems in its model repository too."""
+    """Enough of a wrong configuration to look for problems in the files that it names too."""
     try:
         written = read_toml(path) if path else {}
     except ConfigError:
         return Config(path)
     server = written.get("server")
-    named = server.get("models") if isinstance(server, dict) else None
-    return with_server(Config(path), models=named) if isinstance(named, str) and named else Config(path)
+    named = (
+        {name: server.get(name) for name in ("models", "ssl_certfile", "ssl_keyfile")}
+        if isinstance(server, dict)
+        else {}
+    )
+    return with_server(Config(path), **{name: file for name, file in named.items() if isinstance(file, str) and file})
 
 
 def with_server(config: Config, **settings: object) -> Config:
