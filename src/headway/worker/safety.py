@@ -44,6 +44,9 @@ BUDGET: Duration = 3 * SECOND
 SHARE = 0.25
 """Of the budget, for rows alone the first time, and again the second: what is left is for batches."""
 
+PAIRS = 9
+"""Batches of rows that bring optional inputs: the first planned are pairs of every kind."""
+
 REASONS = {
     BATCHED: "in every batch that was tried the answers are those alone, within the tolerance",
     EQUAL_LENGTHS: "padding changes its answers: only rows of one length run together",
@@ -82,6 +85,7 @@ class _Inspection:
         self.alone: dict[int, dict[str, Array]] = {}
         self.lengths: dict[int, int] = {}
         self.took: dict[int, Duration] = {}
+        self._given = False
 
     def judge(self) -> SafetyReport:
         self._find_probes()
@@ -116,6 +120,7 @@ class _Inspection:
         subject = self._subject
         self.probes = probe_file.read(subject.name, subject.context.path, subject.meta.inputs)
         if self.probes:
+            self._given = True
             self.notes.append(f"inputs from {probe_file.NAME}")
             if not self._run_alone():
                 raise self._nothing(f"every input of {probe_file.NAME} failed")
@@ -208,6 +213,8 @@ class _Inspection:
             safety_plan.plan([usable[at] for at in group], self.lengths, subject.max_rows, subject.max_tokens)
             for group in found
         ]
+        if not self._given:
+            plans[1:] = [batches[:PAIRS] for batches in plans[1:]]  # with optional inputs: the kernels are the same
         return [batch for turn in zip_longest(*plans) for batch in turn if batch is not None]
 
     def _run_batches(self, planned: Sequence[Batch]) -> tuple[Difference | None, Difference | None, int]:
