@@ -97,11 +97,33 @@ def clock(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Cl
 
 
 @pytest.mark.parametrize("clock", [warm_up.SLOW // 8], indirect=True)
-def test_a_slow_size_is_run_once_and_one_that_is_slow_enough_is_the_last(clock: Clock):
+def test_a_slow_size_is_timed_once_and_one_that_is_slow_enough_is_the_last(clock: Clock):
     found = measure((1, 2, 4, 8, 16, 32), (4,), 3, 0, clock.run)
-    assert clock.runs == [(1, 4)] * 4 + [(2, 4), (4, 4), (8, 4), (16, 4), (32, 4)][: len(clock.runs) - 4]
+    slow = [size for size in ((2, 4), (4, 4), (8, 4), (16, 4), (32, 4)) for _ in range(2)]
+    assert clock.runs == [(1, 4)] * 4 + slow[: len(clock.runs) - 4]
     assert [one.duration for one in found if one.rows == 1] == [warm_up.SLOW // 2] * 3
     assert found[-1].duration >= warm_up.LARGE_ENOUGH > found[-2].duration
+
+
+@pytest.mark.parametrize("clock", [warm_up.SLOW // 8], indirect=True)
+def test_what_the_first_run_of_a_size_has_to_itself_is_not_counted_however_long_it_takes(clock: Clock):
+    met: set[tuple[int, int]] = set()
+
+    def run(rows: int, length: int) -> None:
+        if (rows, length) not in met:
+            clock.now += warm_up.LARGE_ENOUGH
+        met.add((rows, length))
+        clock.run(rows, length)
+
+    found = measure((1, 2, 4, 8), (1,), 3, 0, run)
+    assert {(one.rows, one.duration) for one in found} == {(rows, rows * clock.cost) for rows in (1, 2, 4, 8)}
+
+
+@pytest.mark.parametrize("clock", [warm_up.BUDGET], indirect=True)
+def test_where_there_is_time_for_one_run_only_it_counts(clock: Clock):
+    found = measure((1, 2), (1,), 3, 0, clock.run)
+    assert [(one.rows, one.duration) for one in found] == [(1, warm_up.BUDGET)]
+    assert clock.runs == [(1, 1)]
 
 
 @pytest.mark.parametrize("clock", [warm_up.SLOW - 1], indirect=True)

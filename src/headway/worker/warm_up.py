@@ -31,7 +31,7 @@ LARGE_ENOUGH = ms(250)
 """A size that takes this long is the last: the cost model is fitted, and larger ones follow from it."""
 
 SLOW = ms(25)
-"""A size that takes this long is run once only: what the first run has to itself no longer shows."""
+"""A size that takes this long is timed once only."""
 
 LENGTHS = (8, 32, 128, 512)
 
@@ -95,7 +95,7 @@ def measure(
                 break
             continue
         found += [Measurement(*size, duration) for duration in durations]
-        if max(durations) >= LARGE_ENOUGH or perf_counter_ns() - begun >= BUDGET:
+        if min(durations) >= LARGE_ENOUGH or perf_counter_ns() - begun >= BUDGET:
             break
     if failed:
         _tell(failed, bool(found))
@@ -112,13 +112,15 @@ def _tell(failed: Mapping[tuple[int, int], Exception], some_ran: bool) -> None:
 
 
 def _time(size: tuple[int, int], repeats: int, latest: int, run: Run) -> list[int]:
+    """The first run of a size has work to itself that no later one has (kernels are made, memory is taken): however
+    long it takes, it counts only where there is no time for another."""
     first = _once(size, run)
-    if first >= SLOW:
-        return [first]
     durations: list[int] = []
-    while len(durations) < repeats and (not durations or perf_counter_ns() < latest):
+    while len(durations) < repeats and perf_counter_ns() < latest:
         durations.append(_once(size, run))
-    return durations
+        if durations[0] >= SLOW:
+            break
+    return durations or [first]
 
 
 def _once(size: tuple[int, int], run: Run) -> int:
