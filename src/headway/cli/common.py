@@ -9,6 +9,7 @@ from pathlib import Path
 import click
 import msgspec
 
+from headway.bench.address import Address, AddressError, parse
 from headway.config.errors import ConfigError, Problem
 from headway.config.explain import Source
 from headway.config.load import Config, load_config, read_toml
@@ -25,6 +26,23 @@ models_option = click.option(
     default=None,
     help="The model repository, instead of the configuration's.",
 )
+
+
+cacert_option = click.option(
+    "--cacert",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    default=None,
+    help="Of https: the certificates (PEM) to trust, instead of the system's.",
+)
+insecure_option = click.option("-k", "--insecure", is_flag=True, help="Of https: take any certificate.")
+
+
+def address(text: str, cacert: Path | None, insecure: bool) -> Address:
+    """Raises UsageError."""
+    try:
+        return parse(text, cacert, insecure)
+    except AddressError as error:
+        raise click.UsageError(str(error)) from None
 
 
 def read_all(
