@@ -23,6 +23,7 @@ import numpy.typing as npt
 import orjson
 from msgspec import Meta
 
+from headway.gateway.bfloat16_decimals import decimals
 from headway.gateway.errors import BadRequest, NotRepresentable
 from headway.gateway.floats import shortest
 from headway.wire import bfloat16
@@ -219,13 +220,13 @@ def _excerpt(raw: bytes | memoryview) -> str:
 
 
 def text(name: str, datatype: str, array: Array) -> bytes:
-    """As `write`, but the JSON text: for FP32, FP64 and the integers by a writer that knows arrays. Raises
+    """As `write`, but the JSON text: for all numbers but FP16 by a writer that knows arrays. Raises
     NotRepresentable."""
     if datatype in ("BYTES", "FP16"):
         return _encode(write(name, datatype, array))
     flat = array.reshape(-1)
     if datatype == "BF16":
-        flat = bfloat16.to_float32(flat)
+        flat = decimals(flat)
     elif not flat.flags.aligned:  # bytes from the channel may begin anywhere; the writer reads whole words
         flat = flat.copy()
     written = orjson.dumps(flat, option=orjson.OPT_SERIALIZE_NUMPY)
@@ -240,7 +241,7 @@ def write(name: str, datatype: str, array: Array) -> list[Any]:
     if datatype == "BYTES":
         return [_text(name, element) for element in flat.tolist()]
     if datatype == "BF16":
-        flat = bfloat16.to_float32(flat)
+        flat = decimals(flat)
     if flat.dtype.kind != "f":
         values: list[Any] = flat.tolist()
         return values
