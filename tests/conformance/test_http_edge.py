@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import shutil
 import socket
 import ssl
 import stat
@@ -16,7 +17,7 @@ from headway.config.settings import Limits, Server
 from headway.gateway.edge import Edge, edge_of
 from headway.gateway.forwarded import TrustedProxies
 from headway.gateway.gateway import Gateway
-from headway.gateway.listening import tls
+from headway.gateway.listening import Unusable, tls, tls_problems
 from headway.telemetry.logs import JsonFormatter, TextFormatter
 from headway.wire.messages import Submit
 from tests.conformance.http_world import (
@@ -87,21 +88,60 @@ def test_old_versions_of_tls_are_not_spoken() -> None:
     assert tls(str(CERTIFICATE), str(KEY)).minimum_version is ssl.TLSVersion.TLSv1_2
 
 
+BEGIN, END = "-----BEGIN {}-----\n", "\n-----END {}-----\n"
+
+
 @pytest.mark.parametrize(
-    ("certificate", "key", "says"),
+    ("certificate", "key", "setting", "says"),
     [
-        ("missing.pem", "key.pem", "missing.pem"),
-        ("certificate.pem", "missing.pem", "missing.pem"),
-        ("certificate.pem", "", ""),
-        ("certificate.pem", "other.pem", "match"),
-        ("certificate.pem", "encrypted.pem", "encrypted"),
-        ("README.md", "key.pem", ""),
+        ("missing.pem", "key.pem", "ssl_certfile", "certificate {}/missing.pem cannot be read: No such file"),
+        ("certificate.pem", "missing.pem", "ssl_keyfile", "private key {}/missing.pem cannot be read: No such file"),
+        ("certificate.pem", "", "ssl_certfile", "has no private key in it: name the key's file in ssl_keyfile"),
+        (
+            "certificate.pem",
+            "other.pem",
+            "ssl_keyfile",
+            "private key {0}/other.pem does not belong to certificate {0}/c",
+        ),
+        ("certificate.pem", "encrypted.pem", "ssl_keyfile", "private key {}/encrypted.pem is encrypted: expected one"),
+        (
+            "README.md",
+            "key.pem",
+            "ssl_certfile",
+            "certificate {}/README.md is not PEM: expected -----BEGIN CERTIFICATE",
+        ),
+        (
+            "certificate.pem",
+            "README.md",
+            "ssl_keyfile",
+            "private key {}/README.md is not PEM: expected -----BEGIN PRIV",
+        ),
+        ("certificate.der", "key.pem", "ssl_certfile", "it looks like DER (openssl x509 -inform der"),
+        ("damaged.pem", "key.pem", "ssl_certfile", "certificate {}/damaged.pem is damaged"),
+        ("certificate.pem", "damaged_key.pem", "ssl_keyfile", "private key {}/damaged_key.pem is damaged"),
+        ("certificate.pem", ".", "ssl_keyfile", "private key {} cannot be read: Is a directory"),
     ],
 )
-def test_a_certificate_or_key_that_is_of_no_use_is_an_os_error(certificate: str, key: str, says: str) -> None:
-    with pytest.raises(OSError) as error:
-        tls(str(CERTIFICATES / certificate), str(CERTIFICATES / key) if key else "")
-    assert says in str(error.value).replace("mismatch", "match")
+def test_what_is_wrong_with_a_certificate_or_key_is_said_in_words_with_the_file_and_the_setting(
+    tmp_path: Path, certificate: str, key: str, setting: str, says: str
+) -> None:
+    for file in CERTIFICATES.iterdir():
+        shutil.copy(file, tmp_path)
+    (tmp_path / "certificate.der").write_bytes(ssl.PEM_cert_to_DER_cert(CERTIFICATE.read_text()))
+    for file, kind in (("damaged.pem", "CERTIFICATE"), ("damaged_key.pem", "PRIVATE KEY")):
+        (tmp_path / file).write_text(BEGIN.format(kind) + "AAAA" + END.format(kind))
+    with pytest.raises(Unusable) as error:
+        tls(str(tmp_path / certificate), str(tmp_path / key) if key else "")
+    (problem,) = error.value.problems
+    assert problem.setting == setting
+    assert says.format(tmp_path) in problem.text
+
+
+def test_all_that_is_wrong_with_certificate_and_key_is_told_at_once(tmp_path: Path) -> None:
+    assert [problem.setting for problem in tls_problems(str(tmp_path / "c"), str(tmp_path / "k"))] == [
+        "ssl_certfile",
+        "ssl_keyfile",
+    ]
 
 
 # -- unix socket --------------------------------------------------------------------------------------------------

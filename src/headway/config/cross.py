@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from ipaddress import ip_network
 from itertools import pairwise
+from typing import Any
 
 from headway.config.check import join
 from headway.config.settings import ModelSettings, Settings
@@ -46,6 +47,17 @@ def server(settings: Settings) -> Iterator[Found]:
         yield (
             "workers.max_backoff_s",
             f"expected at least workers.backoff_s ({workers.backoff_s:g}), got {workers.max_backoff_s:g}",
+        )
+
+
+def written_limits(settings: Settings, written: Mapping[str, Any]) -> Iterator[Found]:
+    """Of those that the file sets: a default gives way in silence."""
+    limits = settings.limits
+    if "max_json_mb" in written.get("limits", {}) and limits.max_json_mb > limits.max_body_mb:
+        yield (
+            "limits.max_json_mb",
+            f"expected at most limits.max_body_mb ({limits.max_body_mb:g}), got {limits.max_json_mb:g}: "
+            "JSON is a body, and no larger one is let in",
         )
 
 

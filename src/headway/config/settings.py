@@ -270,7 +270,8 @@ class Workers(Struct, frozen=True, forbid_unknown_fields=True):
     start_timeout_s: from its start until it is ready.
     backoff_s: before one that died is started again; doubled each time it dies again.
     max_backoff_s: the longest such wait.
-    max_failures: deaths in a row after which it is given up; 0 = never.
+    max_failures: deaths in a row after which it is given up; 0 = never. A version that cannot be loaded as it lies on
+        disk is not tried again, unless it was ready before.
     """
 
     start_timeout_s: Annotated[float, Meta(gt=0)] = 120

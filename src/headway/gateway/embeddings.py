@@ -21,16 +21,19 @@ from headway.gateway.catalog import Catalog, Version
 from headway.gateway.errors import BadRequest, HeadwayError, InternalError, ModelBroke
 from headway.gateway.exchange import Pending, Request, Response
 from headway.gateway.json_errors import in_words
-from headway.gateway.json_tensors import write
+from headway.gateway.json_tensors import text
 from headway.gateway.options import Options
 from headway.gateway.parts import join
 from headway.gateway.signature import signature
 from headway.gateway.tokenizing import TextTokenizer, TokenizerUnavailable, Tokens, find_tokenizer
+from headway.wire.bfloat16 import to_float32
 from headway.wire.messages import InputMeta, PartPayload
 from headway.wire.tensors import NUMPY_DTYPES, Tensor
 
 TOKENIZER_THREADS = 2
 ENCODINGS = ("float", "base64")
+FLOATS = {2: "FP16", 4: "FP32", 8: "FP64"}
+"""By item size."""
 FED = ("input_ids", "attention_mask", "token_type_ids")
 """What can be made from text. A model may declare any of these, as INT64 or INT32."""
 
@@ -180,7 +183,9 @@ class _Job:
 
     def _render(self, outputs: list[list[Tensor]]) -> Response:
         settings = self._version.settings.embeddings or Embeddings()
-        _, array = join(outputs, settings.output, self._count)
+        datatype, array = join(outputs, settings.output, self._count)
+        if datatype == "BF16":
+            array = to_float32(array)
         if array.ndim != 2 or array.dtype.kind != "f":
             raise ModelBroke(
                 f"output {settings.output!r} should be numbers of shape [texts, dimensions], "
@@ -188,7 +193,9 @@ class _Job:
             )
         if self._body.dimensions is not None and self._body.dimensions < array.shape[1]:
             array = shortened(array, self._body.dimensions)
-        vectors = _as_base64(array) if self._body.encoding_format == "base64" else _as_numbers(settings.output, array)
+        vectors: list[str] | list[msgspec.Raw] = (
+            _as_base64(array) if self._body.encoding_format == "base64" else _as_numbers(settings.output, array)
+        )
         data = [{"object": "embedding", "index": index, "embedding": v} for index, v in enumerate(vectors)]
         usage = {"prompt_tokens": self._tokens, "total_tokens": self._tokens}
         return Response(200, _encode({"object": "list", "data": data, "model": self._body.model, "usage": usage}))
@@ -299,6 +306,9 @@ def _as_base64(array: npt.NDArray[Any]) -> list[str]:
     return [base64.b64encode(row.tobytes()).decode() for row in np.ascontiguousarray(array, "<f4")]
 
 
-def _as_numbers(output: str, array: npt.NDArray[Any]) -> list[list[Any]]:
-    flat, width = write(output, "FP64" if array.dtype.itemsize == 8 else "FP32", array), array.shape[1]
-    return [flat[row * width : (row + 1) * width] for row in range(array.shape[0])]
+def _as_numbers(output: str, array: npt.NDArray[Any]) -> list[msgspec.Raw]:
+    """Each row's JSON. Raises NotRepresentable."""
+    datatype = FLOATS[array.dtype.itemsize]
+    if not np.isfinite(array).all():
+        text(output, datatype, array)  # raises, with the place in all of it
+    return [msgspec.Raw(text(output, datatype, row)) for row in array]

@@ -57,7 +57,8 @@ class Owner(Protocol):
 
 
 class WorkerProcess:
-    """ready: what it reported (None before).  cause: why it was lost.  start_duration: from spawn to ready."""
+    """ready: what it reported (None before).  cause: why it was lost.  final: a successor
+    would be lost for the same cause.  start_duration: from spawn to ready."""
 
     def __init__(self, worker: WorkerId, spec: VersionSpec, threads: int, owner: Owner, clock: Clock) -> None:
         self.id = worker
@@ -66,6 +67,7 @@ class WorkerProcess:
         self.token = secrets.token_hex(16)
         self.state = State.STARTING
         self.cause = ""
+        self.final = False
         self.ready: Ready | None = None
         self.ready_at: Instant = 0
         self.start_duration: Duration = 0
@@ -215,6 +217,7 @@ class WorkerProcess:
 
     def _started(self, message: FromWorker) -> None:
         if isinstance(message, LoadFailed):
+            self.final = message.final
             self.lose(f"load failed: {message.detail}")
         elif isinstance(message, Ready) and self.ready is None:
             self.ready = message
