@@ -13,6 +13,7 @@ from headway.config.errors import ConfigError, Problem
 from headway.config.explain import Source
 from headway.config.load import Config, load_config, read_toml
 from headway.registry.placement import available_cores, crowded
+from headway.registry.references import wrong_references
 from headway.registry.scan import MANIFEST, survey
 from headway.registry.spec import VersionSpec
 from headway.worker import devices
@@ -40,6 +41,8 @@ def read_all(path: Path | None, models: Path | None = None) -> tuple[Config, lis
     if models is not None:
         config = with_server(config, models=str(models.resolve()))
     specs, wrong = survey(config.models_dir, {} if problems else config.overrides)
+    if not problems and not wrong:
+        wrong = wrong_references(config.settings, specs, str(config.path or ""))
     if problems or wrong:
         raise ConfigError([*problems, *wrong])
     return config, specs
@@ -71,6 +74,8 @@ def warnings(config: Config, specs: list[VersionSpec]) -> Iterator[str]:
         if settings.batching.max_batch_mb > held:
             cap = f"batching.max_batch_mb = {settings.batching.max_batch_mb:g}"
             yield f"{name}: {cap} caps nothing: no more than limits.max_queued_mb = {held:g} is ever held"
+    if config.settings.server.require_keys and not any(tenant.keys for tenant in config.settings.tenants.values()):
+        yield "server.require_keys = true and no tenant has a key: every request for a model is answered with 401"
     for spec in specs:
         absent = devices.absent(spec.settings.device)
         if absent:
