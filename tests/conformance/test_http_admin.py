@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from headway.gateway.admin import is_loopback
+from headway.config.settings import Server
+from headway.gateway.admin import AdminGate, is_loopback
 from headway.gateway.exchange import Request, Response
 from headway.gateway.gateway import Gateway
 from tests.conformance.http_world import model, run, world
@@ -28,8 +29,10 @@ def asked(path: str, **settings: Any) -> Any:
 
 
 def from_peer(peer: str, allow_remote_admin: bool = False) -> Response:
+    server = Server(allow_remote_admin=allow_remote_admin)
+
     async def scenario() -> Response:
-        gateway = Gateway([model("add", 1)], lambda message: None, explain=told, allow_remote_admin=allow_remote_admin)
+        gateway = Gateway([model("add", 1)], lambda message: None, explain=told, gate=AdminGate(server))
         request = Request(b"GET", PATH.encode(), {}, "1.1")
         request.peer = peer
         try:

@@ -20,6 +20,8 @@ from headway.config.load import Config
 from headway.config.settings import Settings
 from headway.core.scheduler import Scheduler
 from headway.core.views import detail, devices
+from headway.gateway.access import Access
+from headway.gateway.admin import AdminGate
 from headway.gateway.catalog import CatalogModel, CatalogVersion
 from headway.gateway.edge import edge_of
 from headway.gateway.gateway import Gateway
@@ -65,7 +67,8 @@ class Server:
             self._runtime.send,
             limits=self._settings.limits,
             request_timeout_s=self._settings.server.request_timeout_s,
-            tenant_header=self._settings.tenant_header,
+            access=Access(self._settings),
+            gate=AdminGate(self._settings.server),
             metrics=self._render_metrics,
             explain=Explainer(
                 self._settings,
@@ -77,8 +80,7 @@ class Server:
                 lambda: self._runtime.safety,
             ),
             statistics=Statistics(counters, monotonic),
-            allow_remote_admin=self._settings.server.allow_remote_admin,
-            edge=edge_of(self._settings.server, self._settings.tenant_header),
+            edge=edge_of(self._settings.server),
         )
         self._metrics = Metrics(
             counters,

@@ -86,9 +86,9 @@ def admin(server: Server) -> Iterator[Found]:
         yield "server.admin_host", "expected an address or a host name, got ''"
     if server.admin_port is None:
         return
-    if server.admin_port and (server.admin_host, server.admin_port) == (server.host, server.port):
-        if not server.unix_socket:
-            yield "server.admin_port", f"expected another than server.port, got {server.admin_port} too"
+    same = (server.admin_host, server.admin_port) == (server.host, server.port)
+    if same and server.admin_port and not server.unix_socket:
+        yield "server.admin_port", f"expected another than server.port, got {server.admin_port} too"
     if server.allow_remote_admin:
         yield "server.allow_remote_admin", "expected false beside server.admin_port: only that port answers"
 

@@ -16,6 +16,7 @@ from msgspec import Meta
 
 from headway.config.settings import Embeddings
 from headway.core.ids import Part
+from headway.gateway.access import Caller
 from headway.gateway.calls import Calls, WholeCall
 from headway.gateway.catalog import Catalog, Version
 from headway.gateway.errors import BadRequest, HeadwayError, InternalError, ModelBroke
@@ -77,8 +78,9 @@ class EmbeddingsApi:
     def close(self) -> None:
         self._pool.shutdown(wait=False, cancel_futures=True)
 
-    def handle(self, request: Request, options: Options) -> Pending:
+    def handle(self, request: Request, caller: Caller, options: Options) -> Pending:
         body = _decode(request.body)
+        caller.check_model(body.model)
         version = self._catalog.version(body.model, None)
         tokenizer = self._tokenizers.get((version.model, version.number))
         if tokenizer is None:

@@ -64,8 +64,15 @@ class NotRepresentable(ClientError):
     code = "not_representable"
 
 
+class Unauthenticated(ClientError):
+    """Nobody knows whose the request is: there is no key, or a wrong one."""
+
+    code = "unauthenticated"
+    http_status = 401
+
+
 class Forbidden(ClientError):
-    """The request may be right, but not from there."""
+    """The request may be right, but not from there, or not from him."""
 
     code = "forbidden"
     http_status = 403

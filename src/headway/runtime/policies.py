@@ -11,7 +11,6 @@ from headway.core.tenancy import RateLimit, TenantPolicy
 from headway.core.units import NEVER, ms
 from headway.registry.placement import Place
 
-
 NONE: Mapping[str, float] = {}
 
 
