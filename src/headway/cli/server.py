@@ -15,6 +15,8 @@ import msgspec
 
 from headway.cli import announce, listen
 from headway.cli.common import model_sources, server_sources
+from headway.cli.reload import Read, Reloader
+from headway.config.cross_tenants import keyed
 from headway.config.errors import ConfigError, Problem
 from headway.config.load import Config
 from headway.config.settings import Settings
@@ -52,16 +54,20 @@ find, and a full collection beside 100,000 waiting requests would hold the loop 
 class Server:
     """Runtime, gateway and telemetry, joined. Lives in one event loop."""
 
-    def __init__(self, config: Config, specs: Sequence[VersionSpec]) -> None:
+    def __init__(self, config: Config, specs: Sequence[VersionSpec], read: Read) -> None:
+        """read: the configuration again, when that is asked for."""
         self._config = config
         self._settings = with_absolute_paths(config)
         self._specs = specs
         self._heard: dict[tuple[str, int], VersionStatus] = {}
         self._settled = asyncio.Event()
-        counters = Counters(self._settings.tenants)
-        core = Scheduler()
+        counters = self._counters = Counters(self._settings.tenants)
+        core = self._core = Scheduler()
         self._runtime = Runtime(self._settings, specs, self._deliver, counters, core=core)
         self._lag = LagProbe()
+        self._explain = self._explainer(config, self._settings, specs)
+        self.reload = Reloader(config, specs, read, self._configure)
+        """Reads the configuration again. Raises ConfigError, and then nothing has changed."""
         self._gateway = Gateway(
             catalog(specs),
             self._runtime.send,
@@ -70,16 +76,9 @@ class Server:
             access=Access(self._settings),
             gate=AdminGate(self._settings.server),
             metrics=self._render_metrics,
-            explain=Explainer(
-                self._settings,
-                specs,
-                {spec.model: Deciders(model_sources(config, spec.model), server_sources(config)) for spec in specs},
-                counters,
-                lambda version, now: detail(core, version, now),
-                monotonic,
-                lambda: self._runtime.safety,
-            ),
+            explain=lambda model, version: self._explain(model, version),
             statistics=Statistics(counters, monotonic),
+            reload=self.reload,
             edge=edge_of(self._settings.server),
         )
         self._metrics = Metrics(
@@ -92,18 +91,38 @@ class Server:
             safety=lambda: self._runtime.safety,
         )
 
-    async def start(self) -> str:
-        """Listens, then starts the workers; the address as a URL. Raises ConfigError where it cannot be had.
+    def _explainer(self, config: Config, settings: Settings, specs: Sequence[VersionSpec]) -> Explainer:
+        return Explainer(
+            settings,
+            specs,
+            {spec.model: Deciders(model_sources(config, spec.model), server_sources(config)) for spec in specs},
+            self._counters,
+            lambda version, now: detail(self._core, version, now),
+            monotonic,
+            lambda: self._runtime.safety,
+        )
+
+    def _configure(self, config: Config, settings: Settings, specs: Sequence[VersionSpec]) -> None:
+        """All of it before the loop sees to anything else."""
+        self._explain = self._explainer(config, settings, specs)
+        self._counters.configure(settings.tenants)
+        self._runtime.configure(settings, specs)
+        self._gateway.configure(Access(settings), settings.server, {spec.model: spec.settings for spec in specs})
+
+    async def start(self) -> announce.Entrance:
+        """Listens, then starts the workers; where, as URLs. Raises ConfigError where it cannot be had.
 
         Requests are answered from here on: with 503 and Retry-After for a version that is still loading.
         """
         try:
             address = await listen.listen(self._gateway, self._config)
+            admin = await listen.listen_admin(self._gateway, self._config)
         except TokenizerUnavailable as error:
             raise ConfigError([Problem("", "", str(error))]) from error
         self._lag.start()
         await self._runtime.start()
-        return address
+        keys = bool(self._settings.server.admin_keys)
+        return announce.Entrance(address, admin, keyed(self._settings), keys)
 
     async def settled(self) -> list[announce.Answer]:
         """Waits until every version is ready, or has failed at least once (it is tried again)."""
@@ -191,17 +210,20 @@ def recorder_problem(config: Config, directory: Path, why: str) -> Problem:
     return Problem(str(config.path or ""), "recorder.directory", text)
 
 
-async def serve_until_signal(config: Config, specs: Sequence[VersionSpec]) -> None:
-    """Serves until SIGTERM or SIGINT, then drains. A second signal leaves at once."""
+async def serve_until_signal(config: Config, specs: Sequence[VersionSpec], read: Read) -> None:
+    """Serves until SIGTERM or SIGINT, then drains. A second signal leaves at once. SIGHUP reads the configuration
+    again."""
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
-    server = Server(config, specs)
+    server = Server(config, specs, read)
+    reloads: set[asyncio.Task[None]] = set()
+    loop.add_signal_handler(signal.SIGHUP, on_hangup, server, reloads)
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, on_signal, stop, number, server)
     try:
-        address = await server.start()
-        print(f"listening on {address}, loading {len(specs)} model version(s) ...", flush=True)
-        announcing = asyncio.create_task(announce_when_settled(server, address))
+        entrance = await server.start()
+        print(f"listening on {entrance.address}, loading {len(specs)} model version(s) ...", flush=True)
+        announcing = asyncio.create_task(announce_when_settled(server, entrance))
         await stop.wait()
         announcing.cancel()
         grace = config.settings.server.shutdown_grace_s
@@ -212,12 +234,28 @@ async def serve_until_signal(config: Config, specs: Sequence[VersionSpec]) -> No
         await server.close()
 
 
-async def announce_when_settled(server: Server, address: str) -> None:
+async def announce_when_settled(server: Server, entrance: announce.Entrance) -> None:
     answers = await server.settled()
     gc.collect()
     gc.freeze()  # what starting has made stays to the end: no collection need look at it again
     gc.set_threshold(*COLLECT)
-    print("\n".join(announce.lines(address, answers)), flush=True)
+    print("\n".join(announce.lines(entrance, answers)), flush=True)
+
+
+def on_hangup(server: Server, reloads: set[asyncio.Task[None]]) -> None:
+    """reloads: under way; the loop alone would forget them."""
+    task = asyncio.get_running_loop().create_task(reload(server))
+    reloads.add(task)
+    task.add_done_callback(reloads.discard)
+
+
+async def reload(server: Server) -> None:
+    try:
+        await server.reload()
+    except ConfigError:
+        log.error("the configuration stays as it was")  # each problem has its line already
+    except Exception:
+        log.exception("reloading failed")
 
 
 def on_signal(stop: asyncio.Event, number: signal.Signals, server: Server) -> None:

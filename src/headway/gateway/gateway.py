@@ -6,10 +6,10 @@ import asyncio
 import logging
 import ssl
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
-from headway.config.settings import Limits, Server
+from headway.config.settings import Limits, ModelSettings, Server
 from headway.core.units import seconds
 from headway.gateway.access import OPEN, Access
 from headway.gateway.admin import AdminGate, local_gate
@@ -21,7 +21,7 @@ from headway.gateway.errors import HeadwayError, InternalError, error_response
 from headway.gateway.exchange import Handler, Pending, Request, Response, Stream
 from headway.gateway.http import PLAIN, HttpServer
 from headway.gateway.router import Router, path_of
-from headway.gateway.routes import Explain, Metrics, Routes, Statistics
+from headway.gateway.routes import Explain, Metrics, Reload, Routes, Statistics
 from headway.gateway.tracing import trace_id
 from headway.wire.messages import Reply, StreamChunk, ToGateway, ToRuntime
 
@@ -52,6 +52,7 @@ class Gateway:
         metrics: Metrics | None = None,
         explain: Explain | None = None,
         statistics: Statistics | None = None,
+        reload: Reload | None = None,
         edge: Edge = PLAIN,
     ) -> None:
         self.catalog = Catalog(models)
@@ -69,6 +70,7 @@ class Gateway:
             metrics,
             explain,
             statistics,
+            reload,
             started,
         )
         self._router = self._routes.router()
@@ -110,8 +112,9 @@ class Gateway:
         """An address of their own for admin routes. Raises OSError where it can not be had."""
         return await self._admin.start(host, port, tls)
 
-    def configure(self, access: Access, server: Server) -> None:
-        """From the next request on."""
+    def configure(self, access: Access, server: Server, models: Mapping[str, ModelSettings] | None = None) -> None:
+        """From the next request on. models: those that are configured, None = as they were."""
+        self.catalog.configure(models or {})
         self._routes.access = access
         self._gate.configure(server)
 

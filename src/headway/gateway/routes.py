@@ -6,7 +6,7 @@ a known version that is not ready is a 503 with Retry-After wherever the model w
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, TypeAlias
 
 import msgspec
@@ -24,6 +24,7 @@ from headway.gateway.exchange import Pending, Request, Response, Stream
 from headway.gateway.model_pages import configuration, index, metadata, wants_ready_only
 from headway.gateway.oip import check, read_body
 from headway.gateway.options import read_options
+from headway.gateway.reloading import reload
 from headway.gateway.rendering import render
 from headway.gateway.router import Parameters, RouteHandler, Router
 
@@ -38,6 +39,9 @@ Explain: TypeAlias = Callable[[str, int], dict[str, Any] | None]
 
 Statistics: TypeAlias = Callable[[str, int], dict[str, Any]]
 """What a model's version has done since the server started, as the statistics extension has it."""
+
+Reload: TypeAlias = Callable[[], Awaitable[dict[str, Any]]]
+"""Reads the configuration again; what changed, as JSON values. Raises ConfigError, and then nothing has changed."""
 
 _encode = msgspec.json.Encoder().encode
 
@@ -54,11 +58,12 @@ class Routes:
         metrics: Metrics | None,
         explain: Explain | None,
         statistics: Statistics | None,
+        reload: Reload | None,
         started: int,
     ) -> None:
         """started: Unix seconds, said to be when the models were made.
 
-        metrics, explain, statistics: None = no such page.
+        metrics, explain, statistics, reload: None = no such page.
         """
         self._catalog = catalog
         self._calls = calls
@@ -70,6 +75,7 @@ class Routes:
         self._metrics = metrics
         self._explain = explain
         self._statistics = statistics
+        self._reload = reload
         self._started = started
 
     def router(self) -> Router:
@@ -115,6 +121,7 @@ class Routes:
         router.add("POST", "/v2/repository/models/{model}/load", gate(self.load_or_unload))
         router.add("POST", "/v2/repository/models/{model}/unload", gate(self.load_or_unload))
         router.add("GET", "/metrics", gate(self.metrics))
+        router.add("POST", "/reload", gate(self.reload))
 
     def _counts(self, handler: RouteHandler) -> RouteHandler:
         """Statistics count all tenants together: where those are kept apart by keys, they are for the operator."""
@@ -243,6 +250,11 @@ class Routes:
             raise NotFound("metrics are switched off")
         content_type, body = self._metrics()
         return Response(200, body, content_type)
+
+    def reload(self, request: Request, at: Parameters) -> Pending:
+        if self._reload is None:
+            raise NotFound("the configuration cannot be read again")
+        return reload(self._reload, request)
 
     def explain(self, request: Request, at: Parameters) -> Response:
         if self._explain is None:

@@ -97,6 +97,13 @@ class Counters:
             DeliverTokens: self._delivered,
         }
 
+    def configure(self, tenants: Iterable[str]) -> None:
+        """From now on these have labels of their own too. Those that had one keep it: what was counted stays."""
+        self._tenants = tuple(dict.fromkeys([*self._tenants, *tenants]))
+        for counts in self.versions.values():
+            for tenant in self._tenants:
+                counts.tenants.setdefault(tenant, RequestCounts())
+
     def shown(self) -> dict[tuple[str, int], VersionCounts]:
         """Versions that the page of metrics shows: those configured, and the unknown one once somebody asked for it."""
         asked = any(requests.received for requests in self._unknown.tenants.values())
