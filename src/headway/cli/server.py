@@ -30,8 +30,9 @@ from headway.gateway.gateway import Gateway
 from headway.gateway.tokenizing import TokenizerUnavailable
 from headway.registry.spec import VersionSpec, default_versions
 from headway.runtime.clock import monotonic
+from headway.runtime.policies import slo_of
 from headway.runtime.runtime import Runtime
-from headway.telemetry.counters import Counters
+from headway.telemetry.counters import Counters, SloOf
 from headway.telemetry.explain import Explainer
 from headway.telemetry.in_force import Deciders
 from headway.telemetry.lag import LagProbe
@@ -61,7 +62,7 @@ class Server:
         self._specs = specs
         self._heard: dict[tuple[str, int], VersionStatus] = {}
         self._settled = asyncio.Event()
-        counters = self._counters = Counters(self._settings.tenants)
+        counters = self._counters = Counters(self._settings.tenants, slos(self._settings, specs))
         core = self._core = Scheduler()
         self._runtime = Runtime(self._settings, specs, self._deliver, counters, core=core)
         self._lag = LagProbe()
@@ -89,6 +90,7 @@ class Server:
             gauges=[self._gauges],
             devices=lambda: devices(core),
             safety=lambda: self._runtime.safety,
+            fallbacks=lambda: self._gateway.fallbacks,
         )
 
     def _explainer(self, config: Config, settings: Settings, specs: Sequence[VersionSpec]) -> Explainer:
@@ -105,7 +107,7 @@ class Server:
     def _configure(self, config: Config, settings: Settings, specs: Sequence[VersionSpec]) -> None:
         """All of it before the loop sees to anything else."""
         self._explain = self._explainer(config, settings, specs)
-        self._counters.configure(settings.tenants)
+        self._counters.configure(settings.tenants, slos(settings, specs))
         self._runtime.configure(settings, specs)
         self._gateway.configure(Access(settings), settings.server, {spec.model: spec.settings for spec in specs})
 
@@ -172,6 +174,10 @@ class Server:
     def _render_metrics(self) -> tuple[bytes, bytes]:
         page, content_type = self._metrics.render()
         return content_type.encode(), page
+
+
+def slos(settings: Settings, specs: Sequence[VersionSpec]) -> SloOf:
+    return slo_of(settings, {spec.model: spec.settings.slo_ms for spec in specs})
 
 
 def catalog(specs: Sequence[VersionSpec]) -> list[CatalogModel]:

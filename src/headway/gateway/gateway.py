@@ -19,6 +19,7 @@ from headway.gateway.edge import Edge
 from headway.gateway.embeddings import EmbeddingsApi
 from headway.gateway.errors import HeadwayError, InternalError, error_response
 from headway.gateway.exchange import Handler, Pending, Request, Response, Stream
+from headway.gateway.fallback import Fallbacks
 from headway.gateway.http import PLAIN, HttpServer
 from headway.gateway.router import Router, path_of
 from headway.gateway.routes import Explain, Metrics, Reload, Routes, Statistics
@@ -57,13 +58,15 @@ class Gateway:
     ) -> None:
         self.catalog = Catalog(models)
         self._calls = Calls(send, now, seconds(request_timeout_s), _error_response)
-        self._embeddings = EmbeddingsApi(self.catalog, self._calls, limits.max_parts)
+        self._fallbacks = Fallbacks(self.catalog)
+        self._embeddings = EmbeddingsApi(self.catalog, self._calls, self._fallbacks, limits.max_parts)
         started = int(time.time())
         self._gate = gate or local_gate()
         self._routes = Routes(
             self.catalog,
             self._calls,
             self._embeddings,
+            self._fallbacks,
             access,
             self._gate,
             limits.max_parts,
@@ -89,6 +92,11 @@ class Gateway:
     def replies(self) -> dict[int, int]:
         """HTTP status -> replies begun with it, since the start."""
         return self._http.replies
+
+    @property
+    def fallbacks(self) -> dict[tuple[str, str], int]:
+        """(Model that was asked, model that answered in its place) -> replies, since the start."""
+        return self._fallbacks.served
 
     @property
     def connections(self) -> int:

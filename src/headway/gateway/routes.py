@@ -21,6 +21,7 @@ from headway.gateway.catalog import Catalog, Version
 from headway.gateway.embeddings import EmbeddingsApi
 from headway.gateway.errors import NotFound, NotImplementedHere
 from headway.gateway.exchange import Pending, Request, Response, Stream
+from headway.gateway.fallback import Fallbacks
 from headway.gateway.model_pages import configuration, index, metadata, wants_ready_only
 from headway.gateway.oip import check, read_body
 from headway.gateway.options import read_options
@@ -52,6 +53,7 @@ class Routes:
         catalog: Catalog,
         calls: Calls,
         embeddings: EmbeddingsApi,
+        fallbacks: Fallbacks,
         access: Access,
         gate: AdminGate,
         max_parts: int,
@@ -68,6 +70,7 @@ class Routes:
         self._catalog = catalog
         self._calls = calls
         self._embeddings = embeddings
+        self._fallbacks = fallbacks
         self.access = access
         """Exchanged when the settings change."""
         self._gate = gate
@@ -188,21 +191,28 @@ class Routes:
 
     def infer(self, request: Request, at: Parameters) -> Pending:
         caller, version = self._asked(request, at)
+        call = WholeCall(self._calls, request)
+        return self._fallbacks.submit(call, version, lambda to: self._send(call, caller, to))
+
+    def _send(self, call: WholeCall, caller: Caller, version: Version) -> None:
         version.require_ready()
+        request = call.request
         body, tail = read_body(request.body, request.headers.get(JSON_LENGTH), version)
         options = read_options(request, caller, body.parameters or {})
         checked = check(body, version, self._max_parts, tail)
-        call = WholeCall(self._calls, request, lambda outputs: render(checked, version, outputs))
+        call.render = lambda outputs: render(checked, version, outputs)
         payload, checked.payload = checked.payload, []  # from here on the runtime's alone
-        return self._calls.submit(call, checked.key, checked.parts, payload, checked.size, options, checked.parameters)
+        self._calls.submit(call, checked.key, checked.parts, payload, checked.size, options, checked.parameters)
 
     def generate(self, request: Request, at: Parameters) -> Pending:
         caller, version = self._asked(request, at)
-        return stream.generate(self._calls, version, request, read_options(request, caller, {}))
+        options = read_options(request, caller, {})
+        return stream.generate(self._calls, self._fallbacks, version, request, options)
 
     def generate_stream(self, request: Request, at: Parameters) -> Pending:
         caller, version = self._asked(request, at)
-        return stream.generate_stream(self._calls, version, request, read_options(request, caller, {}))
+        options = read_options(request, caller, {})
+        return stream.generate_stream(self._calls, self._fallbacks, version, request, options)
 
     # -- OpenAI -----------------------------------------------------------------------------------
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from headway.config.settings import MAX_QUEUE_DELAY_MS, MEBIBYTE, ModelSettings, Settings
 from headway.config.tenants import LimitSettings, TenantRules
 from headway.core.policy import BatchPolicy, ServerPolicy, Style
 from headway.core.tenancy import RateLimit, TenantPolicy
-from headway.core.units import NEVER, ms
+from headway.core.units import NEVER, Duration, ms
 from headway.registry.placement import Place
 
 NONE: Mapping[str, float] = {}
@@ -59,6 +59,16 @@ def tightest_slo_ms(settings: Settings, model: str, own_ms: float) -> float:
 def tenant_slo_ms(tenant: TenantRules, model: str, own_ms: float) -> float:
     """own_ms: the model's.  0 = there is none."""
     return tenant.slo.get(model) or tenant.slo_ms or own_ms
+
+
+def slo_of(settings: Settings, slos_ms: Mapping[str, float]) -> Callable[[str, str], Duration]:
+    """Tenant and model -> the latency that is aimed for, 0 = none.  slos_ms: model -> its own."""
+
+    def find(tenant: str, model: str) -> Duration:
+        rules = settings.tenants.get(tenant) or settings.other_tenants
+        return ms(tenant_slo_ms(rules, model, slos_ms.get(model, 0)))
+
+    return find
 
 
 def every_tenant(settings: Settings) -> list[TenantRules]:
