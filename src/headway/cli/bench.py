@@ -79,6 +79,8 @@ def bench(
     sampler = _sampler(lengths)
     target = _target(url)
     try:
+        if body is None and not model:
+            model = _only_model(target, _checked(headers))
         target, bodies = _bodies(target, endpoint, model, sampler, rows, body, seed)
         wires = [encode_request(target, one, _checked(headers)) for one in bodies]
         plan = Plan(
@@ -134,7 +136,6 @@ def _bodies(
     if body is not None:
         return target, [body.read_bytes()]
     rng = random.Random(seed)
-    model = model or _only_model(target)
     if endpoint == "embeddings":
         path = "/v1/embeddings"
         bodies = [embeddings_body(model, sampler, rows, rng) for _ in range(DISTINCT_BODIES)]
@@ -144,11 +145,12 @@ def _bodies(
     return (target if target.path.strip("/") else target._replace(path=path)), bodies
 
 
-def _only_model(target: SplitResult) -> str:
+def _only_model(target: SplitResult, headers: tuple[str, ...]) -> str:
     """Ask the server which model it has. Raises UsageError when that is not one."""
     connection = http.client.HTTPConnection(target.hostname or "", target.port or 80, timeout=10)
+    named = {name.strip(): value.strip() for name, _, value in (header.partition(":") for header in headers)}
     try:
-        connection.request("GET", "/v1/models")
+        connection.request("GET", "/v1/models", headers=named)
         answer = connection.getresponse()
         names = _model_names(answer.read()) if answer.status == 200 else []
     finally:

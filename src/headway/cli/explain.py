@@ -9,6 +9,7 @@ from urllib.parse import quote, urlsplit
 
 import click
 
+from headway.cli.announce import ADMIN_KEY
 from headway.cli.explain_page import page
 
 TIMEOUT_S = 10
@@ -18,26 +19,28 @@ TIMEOUT_S = 10
 @click.argument("model")
 @click.option("--url", default="http://127.0.0.1:8000", show_default=True, help="The server's address.")
 @click.option("--version", type=click.IntRange(1), default=None, help="Not named: the version answered by default.")
+@click.option("--key", envvar=ADMIN_KEY, default="", help=f"An admin key; better in the variable {ADMIN_KEY}.")
 @click.option("--json", "as_json", is_flag=True, help="Print the server's answer as it is.")
-def explain(model: str, url: str, version: int | None, as_json: bool) -> None:
+def explain(model: str, url: str, version: int | None, key: str, as_json: bool) -> None:
     """Show what is in force for MODEL and where each value comes from, what its batches are predicted to take,
     what waits, and what an SLO leaves for waiting.
 
-    The server answers this to its own host only, unless server.allow_remote_admin is set.
+    The server answers this to its own host only, unless there is server.admin_port (name that in --url),
+    server.admin_keys (a key is wanted) or server.allow_remote_admin.
     """
     path = f"/v2/models/{quote(model, safe='')}" + (f"/versions/{version}" if version else "") + "/explain"
-    told = ask(url, path)
+    told = ask(url, path, {"authorization": f"Bearer {key}"} if key else {})
     click.echo(json.dumps(told, indent=2, ensure_ascii=False) if as_json else "\n".join(page(told)))
 
 
-def ask(url: str, path: str) -> dict[str, Any]:
+def ask(url: str, path: str, headers: dict[str, str]) -> dict[str, Any]:
     """The server's JSON. Raises UsageError for an URL that is none, ClickException where there is no such answer."""
     parts = urlsplit(url if "//" in url else f"http://{url}")
     if parts.scheme != "http" or not parts.hostname:
         raise click.UsageError(f"--url {url!r}: expected http://HOST[:PORT]")
     connection = http.client.HTTPConnection(parts.hostname, parts.port or 80, timeout=TIMEOUT_S)
     try:
-        connection.request("GET", path)
+        connection.request("GET", path, headers=headers)
         reply = connection.getresponse()
         body = reply.read()
     except (OSError, http.client.HTTPException) as error:

@@ -37,7 +37,9 @@ async def _reply(do: Callable[[], Awaitable[dict[str, Any]]], request: Request) 
     except ConfigError as error:
         refused = BadConfiguration(f"nothing has changed; {len(error.problems)} problem(s):\n{error}")
         problems = [{"file": p.file, "place": p.place, "text": p.text} for p in error.problems]
-        return Response(refused.http_status, _encode({**oip_body(refused, request.id), "problems": problems}))
+        response = error_response(refused, openai=False, request_id=request.id)
+        response.body = _encode({**oip_body(refused, request.id), "problems": problems})
+        return response
     except Exception:
         log.exception("request %s: reloading failed", request.id)
         broke = InternalError(f"internal error, logged under {request.id}")
