@@ -132,6 +132,12 @@ class InternalError(ServerError):
     pass
 
 
+class BadConfiguration(ServerError):
+    """What the file says now cannot be; what it said before stays in force."""
+
+    code = "config_error"
+
+
 class ModelBroke(ServerError):
     """The model answered something that its own declaration rules out."""
 

@@ -10,17 +10,11 @@ from typing import Any
 import msgspec
 
 from headway.config.errors import ConfigError
-from headway.gateway.errors import InternalError, ServerError, error_response, oip_body
+from headway.gateway.errors import BadConfiguration, InternalError, error_response, oip_body
 from headway.gateway.exchange import Pending, Request, Response
 
 log = logging.getLogger("headway.gateway")
 _encode = msgspec.json.Encoder().encode
-
-
-class BadConfiguration(ServerError):
-    """What the file says now cannot be; what it said before stays in force."""
-
-    code = "config_error"
 
 
 def reload(do: Callable[[], Awaitable[dict[str, Any]]], request: Request) -> Pending:
