@@ -305,3 +305,36 @@ def test_rules_that_change_hold_from_the_next_request_on() -> None:
             assert [(await client.answer()).status for _ in range(2)] == [401, 200]
 
     run(scenario())
+
+
+def test_a_large_body_of_a_stranger_is_refused_before_it_is_read() -> None:
+    """Else whoever has no key could take the room that there is for everybody's bodies."""
+    large = 1 << 20
+    lines = {
+        "length": f"Content-Length: {large}",
+        "chunked": "Transfer-Encoding: chunked",
+        "packed": "Content-Encoding: gzip\r\nContent-Length: 10",
+        "asked": f"Expect: 100-continue\r\nContent-Length: {large}",
+    }
+
+    async def scenario() -> None:
+        async with world(settings=Settings(server=Server(admin_keys=(ADMIN.settings,)), tenants=SETTINGS.tenants)) as w:
+            for line in lines.values():
+                client = await w.connect()
+                client.send(f"POST /v1/embeddings HTTP/1.1\r\nHost: a\r\n{line}\r\n\r\n".encode())
+                answer = await client.answer()  # though not one byte of the body was sent
+                assert (answer.status, answer.json["error"]["code"]) == (401, "unauthenticated")
+                assert answer.headers["www-authenticate"] == 'Bearer realm="headway"'
+                assert await client.closed() and w.gateway._http.bodies.held == 0
+            padded = GOOD | {"note": "x" * large}
+            for key in (ACME.text, UMBRELLA.text):
+                assert (await w.infer("add", padded, **bearer(key))).status == 200
+            assert (
+                await w.ask("POST", "/reload", padded, **bearer(ADMIN.text))
+            ).status == 404  # there is none to do it
+
+    run(scenario())
+
+
+def test_where_there_are_no_keys_nobody_is_asked_before_his_body_is_read() -> None:
+    assert asked("POST", "/v2/models/add/infer", GOOD | {"note": "x" * (1 << 20)}, Settings()).status == 200

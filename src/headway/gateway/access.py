@@ -73,6 +73,11 @@ class Access:
         request.tenant = caller.tenant
         return caller
 
+    def check_key(self, headers: dict[bytes, bytes]) -> None:
+        """Raises Unauthenticated where keys are wanted and this is none."""
+        if self.keyed:
+            self._keys.owner(headers)
+
     def if_known(self, request: Request) -> Caller | None:
         """For routes that are open: None = somebody without a right key."""
         try:

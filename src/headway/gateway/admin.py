@@ -5,7 +5,7 @@ from __future__ import annotations
 from ipaddress import IPv6Address, ip_address
 
 from headway.config.settings import Server
-from headway.gateway.errors import Forbidden
+from headway.gateway.errors import Forbidden, Unauthenticated
 from headway.gateway.exchange import Pending, Request, Response, Stream
 from headway.gateway.forwarded import FORWARDING, UNIX
 from headway.gateway.keys import Keyring
@@ -46,6 +46,13 @@ class AdminGate:
             return handler(request, at)
 
         return gated
+
+    def has_key(self, headers: dict[bytes, bytes]) -> bool:
+        """Whether they hold an admin key."""
+        try:
+            return bool(self._keys) and self._keys.owner(headers)
+        except Unauthenticated:
+            return False
 
     def check(self, request: Request) -> None:
         """Raises Forbidden, Unauthenticated.

@@ -9,6 +9,8 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
+import msgspec
+
 from headway.config.settings import Limits, ModelSettings, Server
 from headway.core.units import seconds
 from headway.gateway.access import OPEN, Access
@@ -17,7 +19,7 @@ from headway.gateway.calls import Calls
 from headway.gateway.catalog import Catalog, CatalogModel
 from headway.gateway.edge import Edge
 from headway.gateway.embeddings import EmbeddingsApi
-from headway.gateway.errors import HeadwayError, InternalError, error_response
+from headway.gateway.errors import HeadwayError, InternalError, Unauthenticated, error_response
 from headway.gateway.exchange import Handler, Pending, Request, Response, Stream
 from headway.gateway.fallback import Fallbacks
 from headway.gateway.http import PLAIN, HttpServer
@@ -81,7 +83,8 @@ class Gateway:
         self._edge = edge
         handler: Handler = self.handle if edge.cors is None else self._handle_with_cors
         self._http = HttpServer(limits, handler, _error_response, now, edge)
-        self._admin = HttpServer(limits, self._handle_admin, _error_response, now, edge)
+        self._http.bodies.admit = self._admit
+        self._admin = HttpServer(without_bodies(limits), self._handle_admin, _error_response, now, edge)
 
     @property
     def in_flight(self) -> int:
@@ -164,9 +167,22 @@ class Gateway:
             log.exception("request %s: the handler failed", request.id)
             return _error_response(InternalError(f"internal error, logged under {request.id}"), request)
 
+    def _admit(self, headers: dict[bytes, bytes]) -> None:
+        """Strangers' bodies would take the room of those who have a key. Raises Unauthenticated."""
+        try:
+            self._routes.access.check_key(headers)
+        except Unauthenticated:
+            if not self._gate.has_key(headers):
+                raise
+
     def _handle_with_cors(self, request: Request) -> Response | Pending | Stream:
         preflight = self._edge.cors.preflight(request) if self._edge.cors is not None else None
         return preflight or self.handle(request)
+
+
+def without_bodies(limits: Limits) -> Limits:
+    """No admin route takes one to speak of."""
+    return msgspec.structs.replace(limits, max_body_mb=1 / 16, max_json_mb=1 / 16, max_queued_mb=1)
 
 
 def _error_response(error: HeadwayError, request: Request) -> Response:
