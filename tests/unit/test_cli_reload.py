@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -154,12 +155,19 @@ def test_what_is_right_only_after_a_restart_is_refused_until_then() -> None:
 
 def test_reloads_come_one_after_the_other() -> None:
     reading = Reading(Settings(), spec())
+    plain, reads, another = reading._read, [], threading.Event()
+
+    def read() -> tuple[Config, list[VersionSpec]]:
+        reads.append(len(reading.applied))
+        if len(reads) == 1:
+            another.wait(0.2)  # for a second one, which must not begin before this one is done
+        another.set()
+        return plain()
+
+    reading.reload._read = read
 
     async def both() -> None:
-        first = asyncio.ensure_future(reading.reload())
-        await asyncio.sleep(0)
-        reading.now = Settings(other_tenants=OtherTenants(weight=2)), [spec()]
-        await asyncio.gather(first, reading.reload())
+        await asyncio.gather(reading.reload(), reading.reload())
 
     asyncio.run(both())
-    assert reading.applied[-1][0].other_tenants.weight == 2
+    assert reads == [0, 1]
