@@ -108,3 +108,12 @@ def test_at_a_unix_socket_commands_say_where_it_is() -> None:
 def test_https_is_in_the_address() -> None:
     assert client_address("0.0.0.0", 443, "https") == "https://127.0.0.1:443"
     assert client_address("::", 443, "https") == "https://[::1]:443"
+
+
+def test_requests_to_paste_have_the_keys_that_are_wanted_and_metrics_their_own_address() -> None:
+    entrance = Entrance(HOME, "http://127.0.0.1:9000", keyed=True, admin_keyed=True)
+    printed = list(lines(entrance, [answer("a")]))
+    assert printed[1] == "  admin routes and /metrics on http://127.0.0.1:9000"
+    infer, metrics = [shlex.split(line) for line in printed[printed.index("Try:") + 1 :]]
+    assert infer[:4] == ["curl", "-H", "Authorization: Bearer $HEADWAY_KEY", f"{HOME}/v2/models/a/infer"]
+    assert metrics == ["curl", "-H", "Authorization: Bearer $HEADWAY_ADMIN_KEY", "http://127.0.0.1:9000/metrics"]

@@ -23,7 +23,8 @@ log = logging.getLogger("headway.cli")
 Read: TypeAlias = Callable[[], tuple[Config, list[VersionSpec]]]
 """The configuration as it is now, with what the command line says, and the repository. Raises ConfigError."""
 Apply: TypeAlias = Callable[[Config, Settings, list[VersionSpec]], None]
-"""Is given what was read, for who said what, and what is in force from now on. On the loop, and must not fail."""
+"""Is given what was read, for who said what, and what is in force from now on; called on the loop. Raises ConfigError
+before it has applied anything."""
 
 UNTIL_THEN = "; needs a restart together with the rest of the file"
 
@@ -58,8 +59,8 @@ class Reloader:
         problems = [*still_keyed(self._settings, settings), *contradictions(settings, merged)]
         if problems:
             raise ConfigError(Problem(str(read.path or ""), place, text) for place, text in problems)
-        self._settings, self._specs = settings, merged
         self._apply(read, settings, merged)
+        self._settings, self._specs = settings, merged
         return Change(change.changed + of_specs.changed, change.needs_restart + of_specs.needs_restart)
 
 

@@ -105,11 +105,12 @@ class Server:
         )
 
     def _configure(self, config: Config, settings: Settings, specs: Sequence[VersionSpec]) -> None:
-        """All of it before the loop sees to anything else."""
+        """All of it before the loop sees to anything else. Only the first line, which reads files, can raise."""
         self._explain = self._explainer(config, settings, specs)
         self._counters.configure(settings.tenants, slos(settings, specs))
         self._runtime.configure(settings, specs)
-        self._gateway.configure(Access(settings), settings.server, {spec.model: spec.settings for spec in specs})
+        models = {entry.name: entry.settings for entry in catalog(specs)}
+        self._gateway.configure(Access(settings), settings.server, models)
 
     async def start(self) -> announce.Entrance:
         """Listens, then starts the workers; where, as URLs. Raises ConfigError where it cannot be had.

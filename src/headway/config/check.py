@@ -6,6 +6,7 @@ only what passed is converted.
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from collections.abc import Iterator
@@ -157,7 +158,7 @@ def every_place(kind: inspect.Type, place: str = "") -> Iterator[str]:
 def join(place: str, name: str) -> str:
     """`name` below `place`; quoted where TOML would quote it."""
     bare = name.replace("-", "").replace("_", "").isalnum() and name.isascii()
-    shown = name if bare else f'"{name}"'
+    shown = name if bare else json.dumps(name, ensure_ascii=False)
     return f"{place}.{shown}" if place else shown
 
 
