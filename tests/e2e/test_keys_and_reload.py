@@ -168,7 +168,7 @@ async def test_a_reload_under_load_drops_nothing_and_holds_from_then_on(root: Pa
         assert (await ask(server.address, "/v2/models/slow/infer", BODY, bearer(ACME))).status == 403
         rules = "weight = 3\nlimits = [{ concurrent = 1000 }]"
         model = "[models.slow.batching]\nmax_batch_size = 2\nmax_queued_requests = 1000\n"
-        put(root, "headway.toml", tenant("acme", ACME) + model + f"[tenants.newcomer]\n{rules}\n")
+        put(root, "headway.toml", tenant("acme", ACME, "slo = { slow = 900 }") + model + f"[tenants.newcomer]\n{rules}\n")
         assert not any(request.done() for request in flying[20:])
         told = await ask(server.address, "/reload", method="POST")
         assert told.status == 200, told
@@ -176,6 +176,7 @@ async def test_a_reload_under_load_drops_nothing_and_holds_from_then_on(root: Pa
             "reloaded": True,
             "changed": [
                 "tenants.acme.models",
+                "tenants.acme.slo.slow",
                 "tenants.umbrella",
                 "tenants.newcomer",
                 "models.slow.batching.max_batch_size",
@@ -189,8 +190,10 @@ async def test_a_reload_under_load_drops_nothing_and_holds_from_then_on(root: Pa
         explained = await ask(server.address, "/v2/models/slow/explain")
         values = {value["name"]: (value["value"], value["origin"]) for value in explained.json["values"]}
         assert values["max_batch_size"] == (2, str(root / "headway.toml"))
+        assert values["slo_ms"] == (900, "a tenant's slo_ms")
         metrics = (await ask(server.address, "/metrics")).body.decode()
-        assert 'tenant="newcomer"' in metrics
+        assert 'headway_tenant_latency_seconds_count{tenant="newcomer"} 0.0' in metrics
+        assert 'headway_requests_in_slo_total{model="slow",tenant="umbrella",version="1"} 40.0' in metrics
 
 
 @in_a_loop
