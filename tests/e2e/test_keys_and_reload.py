@@ -168,7 +168,11 @@ async def test_a_reload_under_load_drops_nothing_and_holds_from_then_on(root: Pa
         assert (await ask(server.address, "/v2/models/slow/infer", BODY, bearer(ACME))).status == 403
         rules = "weight = 3\nlimits = [{ concurrent = 1000 }]"
         model = "[models.slow.batching]\nmax_batch_size = 2\nmax_queued_requests = 1000\n"
-        put(root, "headway.toml", tenant("acme", ACME, "slo = { slow = 900 }") + model + f"[tenants.newcomer]\n{rules}\n")
+        put(
+            root,
+            "headway.toml",
+            tenant("acme", ACME, "slo = { slow = 900 }") + model + f"[tenants.newcomer]\n{rules}\n",
+        )
         assert not any(request.done() for request in flying[20:])
         told = await ask(server.address, "/reload", method="POST")
         assert told.status == 200, told
