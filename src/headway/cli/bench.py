@@ -86,6 +86,8 @@ def bench(
     sampler = _sampler(lengths)
     target = address(url, cacert, insecure)
     try:
+        if body is None and not model:
+            model = _only_model(target, _checked(headers))
         target, bodies = _bodies(target, endpoint, model, sampler, rows, body, seed)
         wires = [encode_request(target.url, one, _checked(headers)) for one in bodies]
         plan = Plan(
@@ -136,7 +138,6 @@ def _bodies(
     if body is not None:
         return target, [body.read_bytes()]
     rng = random.Random(seed)
-    model = model or _only_model(target)
     if endpoint == "embeddings":
         path = "/v1/embeddings"
         bodies = [embeddings_body(model, sampler, rows, rng) for _ in range(DISTINCT_BODIES)]
@@ -146,11 +147,12 @@ def _bodies(
     return (target if target.url.path.strip("/") else replace(target, url=target.url._replace(path=path))), bodies
 
 
-def _only_model(target: Address) -> str:
+def _only_model(target: Address, headers: tuple[str, ...]) -> str:
     """Ask the server which model it has. Raises UsageError when that is not one."""
     connection = target.connection(timeout_s=10)
+    named = {name.strip(): value.strip() for name, _, value in (header.partition(":") for header in headers)}
     try:
-        connection.request("GET", "/v1/models")
+        connection.request("GET", "/v1/models", headers=named)
         answer = connection.getresponse()
         names = _model_names(answer.read()) if answer.status == 200 else []
     finally:

@@ -10,10 +10,14 @@ import click
 import msgspec
 
 from headway.bench.address import Address, AddressError, parse
+from headway.config.cross_tenants import keyed
 from headway.config.errors import ConfigError, Problem
 from headway.config.explain import Source
 from headway.config.load import Config, load_config, read_toml
+from headway.config.settings import Settings
+from headway.gateway.admin import is_loopback
 from headway.registry.placement import available_cores, crowded
+from headway.registry.references import wrong_references
 from headway.registry.scan import MANIFEST, survey
 from headway.registry.spec import VersionSpec
 from headway.worker import devices
@@ -62,6 +66,8 @@ def read_all(
         config = with_server(config, models=str(models.resolve()))
     specs, wrong = survey(config.models_dir, {} if problems else config.overrides)
     problems = [*problems, *also(config), *wrong]
+    if not problems:
+        problems = wrong_references(config.settings, specs, str(config.path or ""))
     if problems:
         raise ConfigError(problems)
     return config, specs
@@ -97,10 +103,30 @@ def warnings(config: Config, specs: list[VersionSpec]) -> Iterator[str]:
         if settings.batching.max_batch_mb > held:
             cap = f"batching.max_batch_mb = {settings.batching.max_batch_mb:g}"
             yield f"{name}: {cap} caps nothing: no more than limits.max_queued_mb = {held:g} is ever held"
+    yield from open_doors(config.settings)
     for spec in specs:
         absent = devices.absent(spec.settings.device)
         if absent:
             yield f"{spec.name} will not load here: device {spec.settings.device!r}: {absent}"
+
+
+def open_doors(settings: Settings) -> Iterator[str]:
+    """Who gets in, or does not, though it is hardly meant."""
+    server = settings.server
+    if server.require_keys and not any(tenant.keys for tenant in settings.tenants.values()):
+        yield "server.require_keys = true and no tenant has a key: every request for a model is answered with 401"
+    if server.admin_port is not None and not server.admin_keys and not is_local(server.admin_host):
+        yield (
+            f"server.admin_host = {server.admin_host!r} and there are no server.admin_keys: whoever reaches that port "
+            "may read metrics and reload"
+        )
+    clear = not (server.ssl_certfile or server.unix_socket or server.trusted_proxies)
+    if keyed(settings) and clear and not is_local(server.host):
+        yield f"keys travel in the clear: server.host = {server.host!r} without server.ssl_certfile"
+
+
+def is_local(host: str) -> bool:
+    return host == "localhost" or is_loopback(host)
 
 
 def server_sources(config: Config) -> list[Source]:

@@ -29,6 +29,21 @@ async def listen(gateway: Gateway, config: Config) -> str:
     return announce.client_address(host, port, "https" if context else "http")
 
 
+async def listen_admin(gateway: Gateway, config: Config) -> str:
+    """The same for admin routes; "" = they have no address of their own."""
+    server = config.settings.server
+    if server.admin_port is None:
+        return ""
+    context = None if server.unix_socket else secured(config)
+    try:
+        host, port = await gateway.start_admin(server.admin_host, server.admin_port, context)
+    except OSError as error:
+        at = f"{server.admin_host} port {server.admin_port}"
+        text = f"cannot listen on {at}: {error.strerror or error}"
+        raise ConfigError([Problem("", "server.admin_port", text)]) from error
+    return announce.client_address(host, port, "https" if context else "http")
+
+
 async def listen_unix(gateway: Gateway, path: Path, mode: int) -> str:
     try:
         await gateway.start_unix(path, mode)

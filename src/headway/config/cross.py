@@ -9,12 +9,9 @@ from itertools import pairwise
 from typing import Any
 
 from headway.config.check import join
+from headway.config.cross_tenants import Found, tenants
 from headway.config.settings import ModelSettings, Settings
 
-Found = tuple[str, str]
-"""Place and what is wrong there."""
-
-HEADER = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
 CPU = "cpu"
 DEVICE = re.compile(rf"{CPU}|cuda:\d+")
 MODE = re.compile(r"0?[0-7]{3}")
@@ -102,19 +99,6 @@ def scheduling(settings: Settings) -> Iterator[Found]:
         yield (
             "scheduling.patience_ms",
             f"expected values that do not decrease (class 0 is the most urgent), got {list(patience)}",
-        )
-
-
-def tenants(settings: Settings) -> Iterator[Found]:
-    header = settings.tenant_header
-    if header and not HEADER.fullmatch(header):
-        yield "tenant_header", f"expected the name of an HTTP header, got {header!r}"
-    unreachable = [name for name in settings.tenants if name != "default"]
-    if unreachable and not header:
-        yield (
-            "tenants",
-            f"tenant {unreachable[0]!r} can never be named by a request: tenant_header is ''; "
-            "set it, for example to 'x-tenant'",
         )
 
 

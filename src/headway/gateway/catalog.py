@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 import msgspec
 
@@ -149,6 +149,14 @@ class Catalog:
         model = self.models.get(status.model)
         if model is not None and status.version in model.versions:
             model.versions[status.version].update(status)
+
+    def configure(self, models: Mapping[str, ModelSettings]) -> None:
+        """Other settings for models that there are."""
+        for name, settings in models.items():
+            model = self.models[name]
+            model.settings = settings
+            for version in model.versions.values():
+                version.settings = settings
 
     def all_versions(self) -> Iterator[Version]:
         for model in self.models.values():

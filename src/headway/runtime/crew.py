@@ -62,7 +62,10 @@ class LiveCrew:
         deliver: Callable[[ToGateway], None],
         observer: Observer,
         clock: Clock,
+        slos_ms: Mapping[VersionId, float] | None = None,
     ) -> None:
+        """versions: may be given other settings, see `aim`.  slos_ms: the tightest of each model's and its tenants',
+        0 = none; not given = the models' own."""
         self._versions = versions
         self._places = places
         self._post = post
@@ -72,11 +75,10 @@ class LiveCrew:
         self._metas: dict[VersionId, ModelMeta] = {}
         self.safety: dict[VersionId, SafetyReport] = {}
         """What a worker found of each version: the strictest, of several workers."""
-        self._policies: dict[VersionId, BatchPolicy] = {
-            version: batch_policy(spec.settings, places[version]) for version, spec in versions.items()
-        }
+        self._slos_ms = slos_ms or {}
         self._lowered: dict[VersionId, int] = {}
         """Caps in tokens of versions that ran out of memory."""
+        self._policies: dict[VersionId, BatchPolicy] = {version: self.policy(version) for version in versions}
         self._told: dict[VersionId, VersionStatus] = {}
         self._draining = False
         self._supervisor: Supervisor
@@ -86,6 +88,29 @@ class LiveCrew:
         """Both are made with the crew, so they come later."""
         self._supervisor = supervisor
         self._effects = effects
+
+    def aim(self, slos_ms: Mapping[VersionId, float]) -> None:
+        """The versions' settings may have changed, and these are their SLOs. The core is told of what differs."""
+        self._slos_ms = slos_ms
+        for version in self._versions:
+            self._configure(version, self.policy(version))
+
+    def policy(self, version: VersionId) -> BatchPolicy:
+        """As the settings say, within what was found of the version, if it was loaded."""
+        settings, place, slo_ms = self._versions[version].settings, self._places[version], self._slos_ms.get(version)
+        meta, report = self._metas.get(version), self.safety.get(version)
+        if meta is None or report is None:
+            return batch_policy(settings, place, slo_ms=slo_ms)
+        return batch_policy(
+            settings,
+            place,
+            meta.streaming,
+            meta.max_batch_size,
+            report.mode == EQUAL_LENGTHS,
+            lower_cap(meta.max_batch_tokens, self._lowered.get(version, 0)),
+            meta.unpadded,
+            slo_ms,
+        )
 
     def drain(self) -> None:
         """The server is going down: every version says so."""
@@ -130,17 +155,8 @@ class LiveCrew:
         version = worker.version
         report = self.safety[version] = stricter(self.safety.get(version), ready.safety)
         meta = self._metas[version] = _as_found(ready.meta, report)
-        policy = batch_policy(
-            self._versions[version].settings,
-            self._places[version],
-            meta.streaming,
-            meta.max_batch_size,
-            report.mode == EQUAL_LENGTHS,
-            lower_cap(meta.max_batch_tokens, self._lowered.get(version, 0)),
-            meta.unpadded,
-        )
         self._effects.unpadded[version] = meta.unpadded
-        self._configure(version, policy)
+        self._configure(version, self.policy(version))
         self._post(WorkerReady(worker.id, ready.capacity, tuple(ready.measurements)))
 
     def _configure(self, version: VersionId, policy: BatchPolicy) -> None:
