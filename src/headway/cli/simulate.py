@@ -9,7 +9,11 @@ from pathlib import Path
 from random import Random
 
 import click
+from click.core import ParameterSource
 
+from headway.cli.charts import NoPlots, draw
+from headway.cli.scenario_file import read_scenario
+from headway.config.errors import ConfigError
 from headway.config.settings import MAX_QUEUE_DELAY_MS
 from headway.core.policy import BatchPolicy, ServerPolicy
 from headway.core.tenancy import TenantPolicy
@@ -20,12 +24,17 @@ from headway.sim.faults import NO_FAULTS, Faults
 from headway.sim.report import as_table
 from headway.sim.scenario import KEY, Scenario
 from headway.sim.scenario import simulate as run
+from headway.sim.tenant_report import tenants_table
+from headway.sim.tenants import simulate_tenants
+from headway.sim.timeline import Timeline
 from headway.sim.workloads import Arrival, Mix
 
 FAULTS = Faults(
     batch_fails=0.002, part_fails=0.002, slow=0.01, hang=0.001, duplicate=0.01, stale=0.5, time_to_loss=seconds(5)
 )
 BURST = seconds(1)
+WITH_A_SCENARIO = ("scenario", "charts", "seed", "check", "as_json")
+"""Options that make sense beside --scenario, which says all else."""
 
 
 COST_HELP = "Shape of the service time (default cpu). " + " ".join(
@@ -54,6 +63,16 @@ class TenantShares(click.ParamType[tuple[tuple[str, float], ...]]):
 
 
 @click.command()
+@click.option(
+    "--scenario",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="Several tenants, each with a load of its own: a TOML file, see docs/simulate.md and examples/scenarios.",
+)
+@click.option(
+    "--charts",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="With --scenario: a folder for charts of service, latency and queues over time. Needs matplotlib.",
+)
 @click.option("--rate", type=click.FloatRange(0, min_open=True), default=80.0, help="Requests per second (default 80).")
 @click.option("--requests", type=click.IntRange(1), default=5000, help="How many requests (default 5000).")
 @click.option("--cost", type=click.Choice(list(COSTS)), default="cpu", help=COST_HELP)
@@ -85,8 +104,12 @@ class TenantShares(click.ParamType[tuple[tuple[str, float], ...]]):
 @click.option("--check", is_flag=True, help="Judge every step by the oracles (slower).")
 @click.option("--seed", type=int, default=1, help="The same seed gives the same run (default 1).")
 @click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
+@click.pass_context
 def simulate(
+    context: click.Context,
     *,
+    scenario: Path | None,
+    charts: Path | None,
     rate: float,
     requests: int,
     cost: str,
@@ -112,11 +135,17 @@ def simulate(
 
     Lengths are lognormal with a median of 44 tokens and at most 256; a trace brings its own.
     """
+    if scenario is not None:
+        _refuse_beside_a_scenario(context)
+        _play(scenario, charts, None if _is_default(context, "seed") else seed, check, as_json)
+        return
+    if charts is not None:
+        raise click.UsageError("--charts and --scenario go together")
     if (arrivals == "trace") != (trace is not None):
         raise click.UsageError("--arrivals trace and --trace FILE go together")
     mix = Mix((KEY,), tuple((name, 1.0) for name, _ in tenants), ms(timeout_ms) if timeout_ms else NEVER)
     shape = COSTS[cost]
-    scenario = Scenario(
+    played = Scenario(
         arrivals=_arrivals(arrivals, Random(f"{seed} arrivals"), rate, mix, requests, trace, speed),
         policy=BatchPolicy(
             max_batch_size=max_batch_size,
@@ -135,7 +164,7 @@ def simulate(
         checked=check,
     )
     try:
-        report = run(scenario)
+        report = run(played)
     except ValueError as error:
         raise click.UsageError(str(error)) from error
     click.echo(json.dumps(report.as_json(), indent=2) if as_json else as_table(report))
@@ -151,3 +180,30 @@ def _arrivals(
         "on-off": workloads.on_off(rng, rate, BURST, BURST),
     }
     return workloads.open_loop(rng, gaps.get(kind) or workloads.poisson(rng, rate), mix, count)
+
+
+def _is_default(context: click.Context, name: str) -> bool:
+    return context.get_parameter_source(name) in (ParameterSource.DEFAULT, ParameterSource.DEFAULT_MAP)
+
+
+def _refuse_beside_a_scenario(context: click.Context) -> None:
+    given = [name for name in context.params if name not in WITH_A_SCENARIO and not _is_default(context, name)]
+    if given:
+        options = ", ".join("--" + name.replace("_", "-") for name in given)
+        raise click.UsageError(f"{options}: the scenario's file says that")
+
+
+def _play(file: Path, charts: Path | None, seed: int | None, check: bool, as_json: bool) -> None:
+    timeline = Timeline()
+    try:
+        scenario = read_scenario(file, seed=seed, checked=check)
+        report = simulate_tenants(scenario, timeline=timeline)
+        weights = {name: policy.weight for name, policy in scenario.tenants.items()}
+        drawn = draw(timeline, weights, charts) if charts else []
+    except (ConfigError, ValueError) as error:
+        raise click.UsageError(str(error)) from error
+    except (NoPlots, OSError) as error:
+        raise click.ClickException(str(error)) from error
+    click.echo(json.dumps(report.as_json(), indent=2) if as_json else tenants_table(report))
+    for path in drawn:
+        click.echo(f"drawn: {path}", err=True)

@@ -17,7 +17,7 @@ probe (`probing`).
 
 Fairness: the next member comes from the tenant whose counter, with what it has in this batch
 already, is least. Where its neighbour does not pay, others may still come along, in turn, if the
-batch takes no longer for them.
+batch takes no longer for them; they are not charged for it.
 """
 
 from __future__ import annotations
@@ -69,11 +69,15 @@ def _grow(batch: Forming, source: _Neighbours | _InTurn) -> None:
 
 
 def _fill(batch: Forming, source: _Neighbours | _InTurn) -> None:
-    """Those whose turn it is not may come along where that costs nobody anything."""
+    """Those whose turn it is not may come along where that costs nobody anything, and are not charged for it.
+
+    Charged by their solo cost, a tenant that often comes along would be ahead without end of one whose turn it always
+    is and whose parts leave room for others but not for each other.
+    """
     before = batch.predicted
     for tenant in source.others():
         while (part := batch.best_of_tenant(tenant)[0]) is not None and batch.is_free(part, before):
-            batch.add(part, tenant)
+            batch.add(part, tenant, pays=False)
             batch.keep()
 
 
@@ -142,10 +146,10 @@ class _InTurn:
         self._reached: list[TenantQueue] = []
         shares: dict[str, int] = {}
         owners: dict[str, TenantQueue] = {}
-        for part, owner in zip(batch.members, batch.owners, strict=True):
+        for part, owner, pays in zip(batch.members, batch.owners, batch.pays, strict=True):
             tenant = owner.account.tenant
             owners[tenant] = owner
-            shares[tenant] = shares.get(tenant, 0) + self._share(part, owner)
+            shares[tenant] = shares.get(tenant, 0) + (self._share(part, owner) if pays else 0)
         for tenant, owner in owners.items():
             self._consider(owner, owner.account.counter + shares[tenant])
 

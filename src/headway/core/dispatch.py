@@ -28,8 +28,9 @@ def decide(state: State, device: Device, now: Instant) -> None:
             _refuse_all(state, pool)
     while (turn := device.next_turn(now)) is not None:
         pool, worker, queue = turn
-        tenant = pool.promoted(queue, now) or queue.turns.first()
-        assert tenant is not None
+        leader = queue.turns.first()
+        assert leader is not None
+        tenant = pool.promoted(queue, now) or leader
         queue = tenant.queue
         head = tenant.urgent.first()
         assert head is not None
@@ -42,6 +43,7 @@ def decide(state: State, device: Device, now: Instant) -> None:
         if pool.policy.style is Style.SEQUENCE:
             _admit(state, pool, worker, queue, tenant, head)
         else:
+            pool.fair.served(leader.account)  # who is promoted moves no time on: it may be ahead of who waits
             _dispatch(state, pool, worker, queue, tenant, start)
 
 
@@ -52,7 +54,6 @@ def _has_less_left(pool: Pool, head: QueuedPart) -> str:
 def _dispatch(state: State, pool: Pool, worker: Worker, queue: KeyQueue, tenant: TenantQueue, start: Instant) -> None:
     """start: when the worker will begin with it; later than now for a batch that is staged."""
     now, placement = state.now, pool.placement
-    pool.fair.served(tenant.account)
     before = pool.reason(queue, now)
     waiting, workers = pool.device.crowd(pool)
     counted = pool.fair.counted(tenant.account, waiting)
@@ -62,7 +63,8 @@ def _dispatch(state: State, pool: Pool, worker: Worker, queue: KeyQueue, tenant:
     predicted = pool.cost.median(batch.rows, batch.length)
     service = predicted * max(1, pool.policy.cores)
     accounts = [owner.account for owner in batch.owners]
-    charges = split(batch.members, accounts, pool.cost, service)
+    paying = [index for index, pays in enumerate(batch.pays) if pays]
+    charges = split([batch.members[i] for i in paying], [accounts[i] for i in paying], pool.cost, service)
     pool.fair.clock.gave(service)
     state.next_batch = number = state.next_batch + 1
     staged = bool(worker.batches) and not worker.has_room

@@ -37,6 +37,7 @@ class Setting:
 class Forming:
     """rows, tokens, bytes, deadline, oldest: sums, earliest and first arrival of the members.
     length: what each row counts as: the longest of the members; where nothing is padded their mean, rounded up.
+    pays: of each member, whether it is charged for: not one that came along where that cost nobody anything.
     filled: a cap, and not the cost, kept somebody out.
     kept: so many of the members are the best batch so far; those behind them are the block on trial.
     is_probe: it is larger than would pay by the cost model, for what is to be learned from it.
@@ -64,6 +65,7 @@ class Forming:
         "members",
         "oldest",
         "owners",
+        "pays",
         "rows",
         "tokens",
     )
@@ -83,6 +85,7 @@ class Forming:
         self._counted = setting.counted
         self.members: list[QueuedPart] = []
         self.owners: list[TenantQueue] = []
+        self.pays: list[bool] = []
         self._unpadded = setting.policy.unpadded
         self.rows = self.tokens = self.bytes = self.length = 0
         self.deadline = self.oldest = NEVER
@@ -92,10 +95,11 @@ class Forming:
 
     # -- members ---------------------------------------------------------------------------
 
-    def add(self, part: QueuedPart, owner: TenantQueue) -> None:
+    def add(self, part: QueuedPart, owner: TenantQueue, pays: bool = True) -> None:
         part.state = RUNNING
         self.members.append(part)
         self.owners.append(owner)
+        self.pays.append(pays)
         self.length = self._length_with(part)
         self.rows += part.rows
         self.tokens += part.rows * part.length
@@ -139,13 +143,13 @@ class Forming:
             owner.by_length.put_back(part)
             owner.urgent.put_back(part.due, part)
         # `_others` is not told: what a probe may cost was set by worlds in which it was not
-        kept, owners = self.members[: self.kept], self.owners[: self.kept]
-        self.members, self.owners = [], []
+        kept, owners, pays = self.members[: self.kept], self.owners[: self.kept], self.pays[: self.kept]
+        self.members, self.owners, self.pays = [], [], []
         self.rows = self.tokens = self.bytes = self.length = 0
         self.deadline = self.oldest = NEVER
         self.filled = False
-        for part, owner in zip(kept, owners, strict=True):
-            self.add(part, owner)
+        for part, owner, paid in zip(kept, owners, pays, strict=True):
+            self.add(part, owner, paid)
 
     @property
     def is_full(self) -> bool:
