@@ -15,6 +15,8 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from headway.wire.headers import TensorHeader as TensorHeader
+
 NUMPY_DTYPES: dict[str, str] = {
     "BOOL": "?",
     "UINT8": "<u1",
@@ -46,15 +48,6 @@ COPIED_BELOW = 4096
 """Bytes of an array up to which copying it is cheaper than making views of it."""
 
 _LENGTH = struct.Struct("<I")
-
-
-class TensorHeader(msgspec.Struct, frozen=True, array_like=True):
-    """All of a tensor but its bytes. size: how many bytes follow for it."""
-
-    name: str
-    datatype: str
-    shape: tuple[int, ...]
-    size: int
 
 
 class Tensor(msgspec.Struct, frozen=True):
