@@ -26,8 +26,9 @@ PLAIN = ("__init__", "record", "units", "ids", "events", "effects", "outcomes", 
 
 CHOSEN = {
     "wire": ("frames", "tensors"),
-    "telemetry": ("counters", "histogram"),
-    "runtime": ("channel", "effects", "held", "mailbox", "memory", "runtime", "slot"),
+    "telemetry": ("counters", "histogram", "phases"),
+    "runtime": ("channel", "crew", "effects", "held", "mailbox", "memory", "runtime", "slot", "worker_process"),
+    "worker": ("batches", "channel", "payload", "progress", "python_executor", "python_results", "stacking"),
     "gateway": (
         *("bounds", "budget", "calls", "catalog", "connection", "exchange", "gateway", "http", "json_tensors", "oip"),
         *("oip_parameters", "options", "parts", "reading", "rendering", "router", "routes", "shapes", "signature"),

@@ -14,7 +14,7 @@ from collections.abc import MutableSequence
 from hashlib import sha256
 from pathlib import Path
 
-PACKAGES = ("core", "gateway", "runtime", "telemetry", "wire")
+PACKAGES = ("core", "gateway", "runtime", "telemetry", "wire", "worker")
 """Of which modules are compiled: which ones, `tools/compile.py` says."""
 READ = ("config", "registry")
 """Which those import: a type that is another one there is one that compiled code would not take."""

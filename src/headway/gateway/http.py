@@ -150,7 +150,7 @@ class HttpServer:
         if 0 < len(given) <= MAX_REQUEST_ID and all(33 <= byte <= 126 for byte in given):
             return given.decode("ascii")
         self._ids += 1
-        return f"{self._id_prefix}-{self._ids:x}"
+        return f"{self._id_prefix}-{self._ids}"
 
     def off_loop(self, work: Callable[[], Response], then: Callable[[Response], None]) -> None:
         """Do it in a thread; `then` gets the result, in the loop."""

@@ -37,6 +37,8 @@ def read_options(request: Request, tenant_header: bytes, parameters: dict[str, A
 
 
 def _timeout(header: bytes | None, parameter: Any) -> int | None:
+    if header is None and parameter is None:
+        return None
     timeouts = []
     if header is not None:
         try:

@@ -156,13 +156,16 @@ class EffectRunner:
         self._memory.remove(submit.bytes)
         outputs = _outputs(held) if outcome is Outcome.COMPLETED and submit.body is None else []
         timings = held.timings(now)
+        rows = 0
+        for part in submit.parts:
+            rows += part.rows
         info = ReplyInfo(
             submit.request,
             submit.key.model,
             submit.key.version,
             submit.tenant,
             outcome,
-            sum(part.rows for part in submit.parts),
+            rows,
             submit.received,
             timings,
         )
