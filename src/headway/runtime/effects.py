@@ -232,7 +232,7 @@ class EffectRunner:
         running = self._running.get(batch)
         if running is None:
             raise ProtocolViolation(f"an answer for batch {batch}, which does not run")
-        return running.key.version_id, sum(running.rows), running.padded_tokens
+        return running.key.version_id, running.rows, running.padded_tokens
 
     def emitted(self, message: Emitted) -> Event:
         held = self._held.get(message.request)
