@@ -8,6 +8,7 @@ import ssl
 import time
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
+from typing import cast
 
 import msgspec
 
@@ -26,7 +27,7 @@ from headway.gateway.http import PLAIN, HttpServer
 from headway.gateway.router import Router, path_of
 from headway.gateway.routes import Explain, Metrics, Reload, Routes, Statistics
 from headway.gateway.tracing import trace_id
-from headway.wire.messages import Reply, StreamChunk, ToGateway, ToRuntime
+from headway.wire.messages import Reply, StreamChunk, ToGateway, ToRuntime, VersionStatus
 
 log = logging.getLogger("headway.gateway")
 
@@ -141,12 +142,13 @@ class Gateway:
 
     def deliver(self, message: ToGateway) -> None:
         """A message of the runtime, in the event loop's thread."""
-        if isinstance(message, Reply):
-            self._calls.reply(message)
-        elif isinstance(message, StreamChunk):
-            self._calls.chunk(message)
+        kind = type(message)  # that of a Struct is quicker to compare than to ask
+        if kind is Reply:
+            self._calls.reply(cast(Reply, message))
+        elif kind is StreamChunk:
+            self._calls.chunk(cast(StreamChunk, message))
         else:
-            self.catalog.update(message)
+            self.catalog.update(cast(VersionStatus, message))
 
     def handle(self, request: Request) -> Response | Pending | Stream:
         """Never raises: whatever a handler raises becomes a reply."""

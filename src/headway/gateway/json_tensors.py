@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import re
 import struct
+from collections.abc import Sequence
 from functools import lru_cache
 from itertools import chain
 from math import prod
@@ -83,6 +84,10 @@ _RANGES: dict[str, tuple[float, float]] = {
 """What a number may be."""
 _WIDE = {"BOOL": "BOOL or more", **dict.fromkeys(_INTEGERS, "INT64")}
 """The element that takes whatever integer is written where the datatype's own does."""
+WRITTEN_AS_THEY_ARE = frozenset(name for name in NUMPY_DTYPES if name != "FP16")
+"""Whose JSON text is made from their bytes."""
+_DTYPES = {name: np.dtype(code) for name, code in NUMPY_DTYPES.items()}
+_LETTER_N = ord("n")
 _SPACE = b" \t\r\n"
 _NESTED = re.compile(rb"\[\s*\[")
 _PACKED_UP_TO = 4096
@@ -224,13 +229,21 @@ def text(name: str, datatype: str, array: Array) -> bytes:
     NotRepresentable."""
     if datatype in ("BYTES", "FP16"):
         return _encode(write(name, datatype, array))
-    flat = array.reshape(-1)
     if datatype == "BF16":
-        flat = decimals(flat)
-    elif not flat.flags.aligned:  # bytes from the channel may begin anywhere; the writer reads whole words
-        flat = flat.copy()
+        return _numbers(name, decimals(array.reshape(-1)))
+    return text_of(name, datatype, [array.tobytes()])
+
+
+def text_of(name: str, datatype: str, buffers: Sequence[bytes | bytearray | memoryview]) -> bytes:
+    """As `text`, from the bytes of the parts; for the datatypes in `WRITTEN_AS_THEY_ARE`."""
+    # Copied even where there is one: bytes from the channel may begin anywhere, the writer reads whole words.
+    raw = bytes(buffers[0]) if len(buffers) == 1 else b"".join(buffers)
+    return _numbers(name, np.frombuffer(raw, _DTYPES[datatype]))
+
+
+def _numbers(name: str, flat: Array) -> bytes:
     written = orjson.dumps(flat, option=orjson.OPT_SERIALIZE_NUMPY)
-    if b"null" in written:  # what it writes for NaN and infinity
+    if _LETTER_N in written:  # it writes null for NaN and infinity, and no other word with this letter
         raise _not_finite(name, flat)
     return written
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import os
 import re
@@ -14,6 +15,12 @@ from typing import NamedTuple
 
 LONGEST_PATH = 107
 """Bytes of a unix socket's path: what the system has room for."""
+
+
+def address_of(server: asyncio.Server) -> tuple[str, int]:
+    """Where it listens, the first of several."""
+    host, port, *_ = server.sockets[0].getsockname()
+    return host, port
 
 
 def bind_unix(path: Path, mode: int) -> socket.socket:

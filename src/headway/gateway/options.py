@@ -38,6 +38,8 @@ def read_options(request: Request, caller: Caller, parameters: dict[str, Any]) -
 
 
 def _timeout(header: bytes | None, parameter: Any) -> int | None:
+    if header is None and parameter is None:
+        return None
     timeouts = []
     if header is not None:
         try:

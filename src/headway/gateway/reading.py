@@ -89,6 +89,7 @@ class Reader:
         self.abandon()
         self.method = b""
         self.target = b""
+        self._version = ""
         self._headers: dict[bytes, bytes] = {}
         self._header_bytes = 0
         self._header_count = 0
@@ -204,7 +205,7 @@ class Reader:
         self.mark += 1
         self._unparsed = 0
         self.method = self._parser.get_method()
-        version = self._parser.get_http_version()
+        version = self._version = self._parser.get_http_version()
         headers = self._headers
         if version != "1.1" and version != "1.0":
             raise Refused(HttpVersionUnsupported(f"HTTP/{version} is not spoken here, HTTP/1.1 is"))
@@ -335,7 +336,7 @@ class Reader:
         self.mark += 1
         self._unparsed = 0
         self.wants_continue = False
-        request = Request(self.method, self.target, self._headers, self._parser.get_http_version())
+        request = Request(self.method, self.target, self._headers, self._version)
         request.body = bytes(self._body[0]) if len(self._body) == 1 else b"".join(self._body)
         request.reservation, self._reservation = self._reservation, None
         request.keep_alive = self._parser.should_keep_alive() and self.method != b"CONNECT"

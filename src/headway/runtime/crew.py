@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from typing import cast
 
 import msgspec
 
@@ -120,7 +121,7 @@ class LiveCrew:
 
     def parts_of(self, key: BatchKey, parts: Sequence[Part]) -> tuple[Part, ...]:
         """As the core is told of them: where rows are padded to fixed lengths, that is what they cost."""
-        report = self.safety.get(VersionId(key.model, key.version))
+        report = self.safety.get(cast(VersionId, key[:2]))  # equal to it, and made in less time
         if report is None or not report.length_classes:
             return tuple(parts)
         return tuple(Part(part.rows, class_of(part.length, report.length_classes)) for part in parts)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from typing import TypeAlias
+from typing import TypeAlias, cast
 
 from headway.config.settings import Settings
 from headway.core.effects import Effect
@@ -68,6 +68,8 @@ class Runtime:
         fatal: Fatal = crash,
     ) -> None:
         self._versions = {VersionId(spec.model, spec.version): spec for spec in versions}
+        self._ids = {(version.model, version.version): version for version in self._versions}
+        """Made once: a named tuple takes longer to make than to look up."""
         layout = lay_out(versions, available_cores(settings.server.threads))
         self._places = dict(zip(self._versions, layout.places, strict=True))
         self._devices = layout.devices
@@ -181,10 +183,11 @@ class Runtime:
 
     def send(self, message: ToRuntime) -> None:
         """Raises ValueError for a Submit whose request id is in use."""
-        if isinstance(message, Submit):
-            self._submit(message)
-        elif isinstance(message, Written):
-            self._written(message)
+        kind = type(message)  # that of a Struct is quicker to compare than to ask
+        if kind is Submit:
+            self._submit(cast(Submit, message))
+        elif kind is Written:
+            self._written(cast(Written, message))
         elif isinstance(message, Cancel):
             self._effects.gone(message.request)
             if message.request in self._held:
@@ -226,7 +229,7 @@ class Runtime:
         reply = self._effects.written(message)
         if reply is not None and reply.outcome is Outcome.COMPLETED:
             spent = reply.timings
-            version = VersionId(reply.model, reply.version)
+            version = self._ids[reply.model, reply.version]
             outside = message.at - reply.received - spent.queue - spent.hand_over - spent.execute
             self._mailbox.post_quietly(ReplyWritten(message.request, max(0, outside), version))
 
