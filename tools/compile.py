@@ -1,4 +1,4 @@
-"""Compiles the scheduler to machine code (mypyc and a C compiler), for servers that start from this checkout.
+"""Compiles what every request passes to machine code (mypyc, a C compiler), for servers that start from this checkout.
 
     .venv/bin/python tools/compile.py
 
@@ -8,6 +8,7 @@ Python, is told so, and its servers run the sources: they decide the same, and t
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
@@ -20,29 +21,51 @@ sys.path.insert(0, str(SOURCE.parent))
 
 from headway.compiled import DIGEST, FOLDER, PACKAGES, digest, is_fresh  # noqa: E402
 
-INTERPRETED = ("__init__", "record", "units", "ids", "events", "effects", "outcomes", "errors", "policy")
-"""Plain data, made by decorators that mypyc does not know."""
+PLAIN = ("__init__", "record", "units", "ids", "events", "effects", "outcomes", "errors", "policy")
+"""Modules of the core that stay as they are: plain data, made by decorators that mypyc does not know."""
+
+CHOSEN = {
+    "wire": ("frames", "tensors"),
+    "telemetry": ("counters", "histogram", "phases"),
+    "runtime": ("channel", "crew", "effects", "held", "mailbox", "memory", "runtime", "slot", "worker_process"),
+    "worker": ("batches", "channel", "payload", "progress", "python_executor", "python_results", "stacking"),
+    "gateway": (
+        *("bounds", "budget", "calls", "catalog", "connection", "exchange", "gateway", "http", "json_tensors", "oip"),
+        *("oip_parameters", "options", "parts", "reading", "rendering", "router", "routes", "shapes", "signature"),
+    ),
+}
+"""Of the other packages: what each request passes, apart from what is decoded (decision 31)."""
 
 SETUP = """
 from mypyc.build import mypycify
 from setuptools import setup
-setup(name="headway-compiled", packages=[], ext_modules=mypycify({modules!r}, opt_level="2", group_name="headway"))
+groups = {groups!r}
+modules = [module for group, _ in groups for module in group]
+setup(name="headway-compiled", packages=[], ext_modules=mypycify(modules, opt_level="2", separate=groups))
 """
+"""A library for each package: one for all takes several times as long to compile."""
+
+
+def modules_of(source: Path, package: str) -> list[Path]:
+    """What is compiled of it. source: the folder `headway`."""
+    files = sorted((source / package).glob("*.py"))
+    if package in CHOSEN:
+        return [file for file in files if file.stem in CHOSEN[package]]
+    return [file for file in files if file.stem not in PLAIN]
 
 
 def build(directory: Path) -> None:
     """Raises subprocess.CalledProcessError."""
     copied = directory / "headway"
     shutil.copytree(SOURCE, copied, ignore=shutil.ignore_patterns("_compiled", "__pycache__"))
-    modules = [
-        str(file.relative_to(directory))
+    groups = [
+        ([str(file.relative_to(directory)) for file in modules_of(copied, package)], f"headway_{package}")
         for package in PACKAGES
-        for file in sorted((copied / package).glob("*.py"))
-        if file.stem not in INTERPRETED
     ]
-    (directory / "setup.py").write_text(SETUP.format(modules=modules))
-    command = [sys.executable, "setup.py", "--quiet", "build_ext", "--inplace"]
-    subprocess.run(command, cwd=directory, check=True, capture_output=True, text=True)
+    (directory / "setup.py").write_text(SETUP.format(groups=groups))
+    command = [sys.executable, "setup.py", "--quiet", "build_ext", "--inplace", "--parallel", str(os.cpu_count() or 1)]
+    flags = {"CFLAGS": "-g0"}  # to describe every line to a debugger takes longer than to compile it
+    subprocess.run(command, cwd=directory, check=True, capture_output=True, text=True, env={**os.environ, **flags})
 
 
 def keep(directory: Path, found: str) -> None:
@@ -51,7 +74,7 @@ def keep(directory: Path, found: str) -> None:
     FOLDER.mkdir()
     for package in PACKAGES:
         shutil.copytree(directory / "headway" / package, FOLDER / package)
-    for library in directory.glob("headway__mypyc*"):
+    for library in directory.glob("headway_*__mypyc*"):
         shutil.copy(library, FOLDER)
     (FOLDER / DIGEST).write_text(found)
 
@@ -60,15 +83,15 @@ def main() -> None:
     if is_fresh():
         return
     found = digest(SOURCE)
-    print("set-up: compiling the scheduler (about a minute and a half)", file=sys.stderr)
+    print("set-up: compiling scheduler, runtime and gateway (one to three minutes)", file=sys.stderr)
     with tempfile.TemporaryDirectory() as directory:
         try:
             build(Path(directory))
         except subprocess.CalledProcessError as error:
             last = (error.stderr or error.stdout).strip().splitlines()[-1:]
             print(
-                f"set-up: the scheduler could not be compiled ({' '.join(last)}); it runs as it is, slower. "
-                "It takes gcc and the headers of Python; on Debian and Ubuntu: apt install gcc python3-dev",
+                f"set-up: scheduler, runtime and gateway were not compiled ({' '.join(last)}): they run as they are "
+                "and slower. It takes gcc and the headers of Python; on Debian and Ubuntu: apt install gcc python3-dev",
                 file=sys.stderr,
             )
             return

@@ -1,4 +1,4 @@
-"""The scheduler as machine code, where it was compiled: the same sources, the same decisions, in less time.
+"""The path of a request as machine code, where it was compiled: the same sources, the same decisions, in less time.
 
 `tools/compile.py` leaves in `_compiled/`, beside this file, a copy of the packages named there: shared libraries made
 by mypyc, the sources of all modules, and a digest of them. A copy that does not agree with the sources as they are
@@ -14,17 +14,20 @@ from collections.abc import MutableSequence
 from hashlib import sha256
 from pathlib import Path
 
-PACKAGES = ("core",)
+PACKAGES = ("core", "gateway", "runtime", "telemetry", "wire", "worker")
+"""Of which modules are compiled: which ones, `tools/compile.py` says."""
+READ = ("config", "registry")
+"""Which those import: a type that is another one there is one that compiled code would not take."""
 FOLDER = Path(__file__).parent / "_compiled"
 DIGEST = "digest"
 
 
 def digest(source: Path) -> str:
-    """Of the compiled packages' sources below `source` and of what compiles them for this interpreter."""
+    """Of the sources of those packages below `source`, and of the interpreter that they are compiled for."""
     whole = sha256(f"{sys.implementation.cache_tag} {sys.platform}".encode())
-    for package in PACKAGES:
+    for package in (*PACKAGES, *READ):
         for file in sorted((source / package).glob("*.py")):
-            whole.update(file.name.encode() + b"\0" + file.read_bytes())
+            whole.update(f"{package}/{file.name}".encode() + b"\0" + file.read_bytes())
     return whole.hexdigest()
 
 
@@ -40,9 +43,9 @@ def use(path: MutableSequence[str]) -> None:
     """Have the compiled packages found before the sources. path: of the package `headway`."""
     if os.environ.get("HEADWAY_COMPILED") != "0" and is_fresh():
         path.insert(0, str(FOLDER))
-        sys.path.append(str(FOLDER))  # the library that the modules share has a name of its own
+        sys.path.append(str(FOLDER))  # the libraries that the modules of a package share have names of their own
 
 
 def in_use() -> bool:
-    """Whether the scheduler of this process is the compiled one."""
+    """Whether this process runs what was compiled."""
     return str(FOLDER) in sys.path

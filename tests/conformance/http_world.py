@@ -12,8 +12,10 @@ from typing import Any, TypeVar
 
 import uvloop
 
-from headway.config.settings import Batching, Limits, ModelSettings
+from headway.config.settings import Batching, Limits, ModelSettings, Settings
 from headway.core.outcomes import Outcome
+from headway.gateway.access import Access
+from headway.gateway.admin import AdminGate
 from headway.gateway.catalog import CatalogModel, CatalogVersion
 from headway.gateway.gateway import Gateway
 from headway.gateway.listening import tls
@@ -244,16 +246,17 @@ async def world(
     secured: bool = False,
     unix: Path | None = None,
     unix_mode: int = 0o600,
-    **settings: Any,
+    settings: Settings = Settings(),  # noqa: B008 - it is frozen
+    **more: Any,
 ) -> AsyncIterator[World]:
     """Models by the names in MODELS unless given, all ready unless said otherwise.
 
-    secured: it speaks TLS. unix: it listens there.
+    secured: it speaks TLS. unix: it listens there. settings: of tenants, keys and admin routes; more: see Gateway.
     """
     runtime = runtime or FakeRuntime()
     metas = MODELS | (metas or {})
     models = [model(name, 1) for name in MODELS] if models is None else models
-    gateway = Gateway(models, runtime.send, **settings)
+    gateway = Gateway(models, runtime.send, access=Access(settings), gate=AdminGate(settings.server), **more)
     runtime.deliver = gateway.deliver
     if ready:
         for entry in models:

@@ -10,9 +10,10 @@ import msgspec
 import numpy as np
 import pytest
 
-from headway.config.settings import Batching, WarmUp
+from headway.config.settings import Batching, ModelSettings, WarmUp
 from headway.core.units import SECOND
 from headway.registry.minilm import prepare
+from headway.wire import safety_text
 from headway.wire.messages import LoadFailed
 from headway.worker.errors import LoadError
 from headway.worker.executor import BatchExecutor, Durations, PartArrays, PartOutput
@@ -86,6 +87,36 @@ def test_the_warning_shows_the_worst_difference_and_the_company_it_is_in(
         "allowed",
     ):
         assert words in said.getMessage()
+
+
+ALWAYS_FAILS = """
+class Model:
+    inputs = {"x": ("FP32", [-1, 6])}
+    outputs = {"y": ("FP32", [-1, 6])}
+    warm_up = True
+
+    def execute(self, requests):
+        %s
+"""
+
+
+@pytest.mark.parametrize("how", ["raise ValueError('not today')", "return [ValueError('not today')] * len(requests)"])
+@pytest.mark.parametrize("batch_safety", ["check", "off"])
+def test_a_model_whose_every_made_up_input_fails_says_so_before_it_is_ready(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, how: str, batch_safety: str
+) -> None:
+    folder = python_model(tmp_path / "m" / "1", ALWAYS_FAILS % how)
+    loaded = context(folder, ModelSettings(batch_safety=batch_safety))
+    executor: BatchExecutor = create("python")  # type: ignore[assignment]
+    _, measured, report = settle(executor, executor.load(loaded), loaded)
+    assert (measured, report.mode) == ([], "batched"), "served as configured, as what could not be judged is"
+    (said,) = [record for record in caplog.records if "batch safety" in record.getMessage()]
+    assert said.levelno == logging.WARNING
+    shown = "\n".join(safety_text.lines(report))
+    for text in (said.getMessage(), shown):
+        assert "nothing could be warmed up: every made-up input failed, first error" in text
+        assert ("nothing could be checked: every made-up input failed, first error" in text) == (batch_safety != "off")
+        assert "ValueError: not today" in text
 
 
 def report_of(folder: Path, kind: str, **changed: object) -> object:

@@ -374,7 +374,7 @@ EXPECTED_WORDS: dict[str, tuple[bytes, list[str]]] = {
     "unknown input": (with_x(name="w"), ["'w'", "x, bias"]),
     "missing input": (infer({"inputs": [tensor("bias", "FP32", [1, 2], [1, 2])]}), ["'x'", "bias"]),
     "unknown output": (infer(x(outputs=[{"name": "w"}])), ["'w'", "y, z"]),
-    "range": (kinds("INT8", "[0, 128]", "[1,2]"), ["'int8'", "INT8", "127", "$[1]"]),
+    "range": (kinds("INT8", "[0, 128]", "[1,2]"), ["'int8'", "INT8", "127", "128 at position 1", "-128 to 127"]),
     "overflow": (with_x(data=[1, 1e39]), ["'x'", "FP32", "1e+39", "position 1"]),
     "rows": (
         infer({"inputs": [*GOOD["inputs"], tensor("bias", "FP32", [2, 2], [1, 2, 3, 4])]}),

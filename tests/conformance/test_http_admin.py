@@ -7,10 +7,13 @@ from typing import Any
 
 import pytest
 
-from headway.gateway.admin import is_loopback
+from headway.config.errors import ConfigError, Problem
+from headway.config.settings import Server, Settings
+from headway.gateway.admin import AdminGate, is_loopback
 from headway.gateway.exchange import Request, Response
 from headway.gateway.gateway import Gateway
-from tests.conformance.http_world import model, run, world
+from headway.gateway.keys import new_key
+from tests.conformance.http_world import GOOD, World, model, run, world
 
 PATH = "/v2/models/add/explain"
 
@@ -19,17 +22,19 @@ def told(name: str, version: int) -> dict[str, Any] | None:
     return {"model": name, "version": version} if name == "add" else None
 
 
-def asked(path: str, **settings: Any) -> Any:
+def asked(path: str, method: str = "GET", **settings: Any) -> Any:
     async def scenario() -> Any:
         async with world(**settings) as w:
-            return await w.ask("GET", path)
+            return await w.ask(method, path)
 
     return run(scenario())
 
 
 def from_peer(peer: str, allow_remote_admin: bool = False) -> Response:
+    server = Server(allow_remote_admin=allow_remote_admin)
+
     async def scenario() -> Response:
-        gateway = Gateway([model("add", 1)], lambda message: None, explain=told, allow_remote_admin=allow_remote_admin)
+        gateway = Gateway([model("add", 1)], lambda message: None, explain=told, gate=AdminGate(server))
         request = Request(b"GET", PATH.encode(), {}, "1.1")
         request.peer = peer
         try:
@@ -77,3 +82,127 @@ def test_others_than_this_host_are_refused_unless_that_is_allowed(peer: str) -> 
 def test_every_loopback_address_is_this_host(peer: str) -> None:
     assert is_loopback(peer)
     assert from_peer(peer).status == 200
+
+
+KEY = new_key("boss")
+ADMIN = [
+    ("GET", PATH),
+    ("GET", "/v2/models/add/versions/1/explain"),
+    ("GET", "/metrics"),
+    ("POST", "/reload"),
+    ("POST", "/v2/repository/models/add/load"),
+    ("POST", "/v2/repository/models/add/unload"),
+]
+
+
+async def nothing_changed() -> dict[str, Any]:
+    return {"reloaded": True, "changed": [], "needs_restart": []}
+
+
+def operated(server: Server, **more: Any) -> Any:
+    """A world that has all pages for operators."""
+    pages = {"metrics": lambda: (b"text/plain", b"up 1\n"), "explain": told, "reload": nothing_changed}
+    return world(settings=Settings(server=server), **pages, **more)
+
+
+@pytest.mark.parametrize(("method", "path"), ADMIN)
+def test_admin_routes_and_metrics_are_closed_to_other_hosts_by_default(method: str, path: str) -> None:
+    async def scenario() -> None:
+        async with operated(Server()) as w:
+            assert (await w.ask(method, path)).status in (200, 501)
+            refused = await w.ask(method, path, X_Forwarded_For="127.0.0.1")
+            assert (refused.status, refused.json["code"]) == (403, "forbidden")
+
+    run(scenario())
+
+
+@pytest.mark.parametrize(("method", "path"), ADMIN)
+def test_where_there_are_admin_keys_one_is_wanted_from_this_host_too_and_is_enough_from_any(
+    method: str, path: str
+) -> None:
+    async def scenario() -> None:
+        tenant = new_key("acme1")
+        async with operated(Server(admin_keys=(KEY.settings,))) as w:
+            for headers in ({}, {"X_Api_Key": KEY.text + "x"}, {"X_Api_Key": tenant.text}):
+                refused = await w.ask(method, path, **headers)
+                assert (refused.status, refused.json["code"]) == (401, "unauthenticated")
+                assert "www-authenticate" in refused.headers
+            assert (await w.ask(method, path, X_Api_Key=KEY.text)).status in (200, 501)
+            answer = await w.ask(method, path, Authorization=f"Bearer {KEY.text}", X_Forwarded_For="192.0.2.7")
+            assert answer.status in (200, 501)
+
+    run(scenario())
+
+
+def test_an_address_of_their_own_answers_admin_routes_and_nothing_else_and_no_other_does() -> None:
+    async def scenario() -> None:
+        async with operated(Server(admin_port=0)) as w:
+            _, port = await w.gateway.start_admin("127.0.0.1", 0)
+            own = World(w.gateway, w.runtime, port)
+            for method, path in ADMIN:
+                assert (await w.ask(method, path)).status == 403
+                assert (await own.ask(method, path, X_Forwarded_For="192.0.2.7")).status in (200, 501)
+            for path in ("/health", "/ready", "/v2/health/live", "/v2/health/ready"):
+                assert (await own.ask("GET", path)).status == (await w.ask("GET", path)).status == 200
+            for method, path, body in (
+                ("POST", "/v2/models/add/infer", GOOD),
+                ("POST", "/v1/embeddings", {"model": "add", "input": "a"}),
+                ("GET", "/v1/models", None),
+                ("GET", "/v2/models/add", None),
+                ("POST", "/v2/repository/index", b""),
+            ):
+                assert (await own.ask(method, path, body)).status == 404
+            assert w.runtime.said == []
+
+    run(scenario())
+
+
+def test_at_their_own_address_admin_keys_are_wanted_if_there_are_any() -> None:
+    async def scenario() -> None:
+        async with operated(Server(admin_port=0, admin_keys=(KEY.settings,))) as w:
+            _, port = await w.gateway.start_admin("127.0.0.1", 0)
+            own = World(w.gateway, w.runtime, port)
+            for method, path in ADMIN:
+                assert (await own.ask(method, path)).status == 401
+                assert (await own.ask(method, path, X_Api_Key=KEY.text)).status in (200, 501)
+                assert (await w.ask(method, path, X_Api_Key=KEY.text)).status == 403
+            assert (await own.ask("GET", "/health")).status == 200
+            assert (await own.ask("GET", "/ready")).status == 401
+
+    run(scenario())
+
+
+def test_the_operators_own_address_answers_while_everything_else_drains() -> None:
+    async def scenario() -> None:
+        async with operated(Server(admin_port=0)) as w:
+            _, port = await w.gateway.start_admin("127.0.0.1", 0)
+            await w.gateway.drain()
+            with pytest.raises(ConnectionError):
+                await w.ask("GET", "/health")
+            assert (await World(w.gateway, w.runtime, port).ask("GET", "/metrics")).status == 200
+
+    run(scenario())
+
+
+def test_a_configuration_that_is_refused_is_told_with_every_problem() -> None:
+    async def bad() -> dict[str, Any]:
+        raise ConfigError([Problem("f.toml", "server.port", "wrong"), Problem("m.toml", "", "not TOML")])
+
+    reply = asked("/reload", method="POST", reload=bad)
+    assert (reply.status, reply.json["code"], reply.json["retryable"]) == (500, "config_error", False)
+    assert reply.headers["x-should-retry"] == "false"
+    assert reply.json["problems"] == [
+        {"file": "f.toml", "place": "server.port", "text": "wrong"},
+        {"file": "m.toml", "place": "", "text": "not TOML"},
+    ]
+    assert reply.json["error"] == "nothing has changed; 2 problem(s):\nf.toml: server.port: wrong\nm.toml: not TOML"
+
+
+def test_a_reload_that_breaks_is_an_opaque_error_and_nobody_to_reload_is_no_such_page() -> None:
+    async def broken() -> dict[str, Any]:
+        raise RuntimeError("secret")
+
+    reply = asked("/reload", method="POST", reload=broken)
+    assert (reply.status, reply.json["code"]) == (500, "internal") and "secret" not in reply.json["error"]
+    assert asked("/reload", method="POST").status == 404
+    assert asked("/reload", reload=nothing_changed).status == 405

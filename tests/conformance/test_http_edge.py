@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import shutil
 import socket
 import ssl
 import stat
@@ -12,11 +13,11 @@ from typing import Any
 
 import pytest
 
-from headway.config.settings import Limits, Server
+from headway.config.settings import Limits, Server, Settings
 from headway.gateway.edge import Edge, edge_of
 from headway.gateway.forwarded import TrustedProxies
 from headway.gateway.gateway import Gateway
-from headway.gateway.listening import tls
+from headway.gateway.listening import Unusable, tls, tls_problems
 from headway.telemetry.logs import JsonFormatter, TextFormatter
 from headway.wire.messages import Submit
 from tests.conformance.http_world import (
@@ -87,21 +88,60 @@ def test_old_versions_of_tls_are_not_spoken() -> None:
     assert tls(str(CERTIFICATE), str(KEY)).minimum_version is ssl.TLSVersion.TLSv1_2
 
 
+BEGIN, END = "-----BEGIN {}-----\n", "\n-----END {}-----\n"
+
+
 @pytest.mark.parametrize(
-    ("certificate", "key", "says"),
+    ("certificate", "key", "setting", "says"),
     [
-        ("missing.pem", "key.pem", "missing.pem"),
-        ("certificate.pem", "missing.pem", "missing.pem"),
-        ("certificate.pem", "", ""),
-        ("certificate.pem", "other.pem", "match"),
-        ("certificate.pem", "encrypted.pem", "encrypted"),
-        ("README.md", "key.pem", ""),
+        ("missing.pem", "key.pem", "ssl_certfile", "certificate {}/missing.pem cannot be read: No such file"),
+        ("certificate.pem", "missing.pem", "ssl_keyfile", "private key {}/missing.pem cannot be read: No such file"),
+        ("certificate.pem", "", "ssl_certfile", "has no private key in it: name the key's file in ssl_keyfile"),
+        (
+            "certificate.pem",
+            "other.pem",
+            "ssl_keyfile",
+            "private key {0}/other.pem does not belong to certificate {0}/c",
+        ),
+        ("certificate.pem", "encrypted.pem", "ssl_keyfile", "private key {}/encrypted.pem is encrypted: expected one"),
+        (
+            "README.md",
+            "key.pem",
+            "ssl_certfile",
+            "certificate {}/README.md is not PEM: expected -----BEGIN CERTIFICATE",
+        ),
+        (
+            "certificate.pem",
+            "README.md",
+            "ssl_keyfile",
+            "private key {}/README.md is not PEM: expected -----BEGIN PRIV",
+        ),
+        ("certificate.der", "key.pem", "ssl_certfile", "it looks like DER (openssl x509 -inform der"),
+        ("damaged.pem", "key.pem", "ssl_certfile", "certificate {}/damaged.pem is damaged"),
+        ("certificate.pem", "damaged_key.pem", "ssl_keyfile", "private key {}/damaged_key.pem is damaged"),
+        ("certificate.pem", ".", "ssl_keyfile", "private key {} cannot be read: Is a directory"),
     ],
 )
-def test_a_certificate_or_key_that_is_of_no_use_is_an_os_error(certificate: str, key: str, says: str) -> None:
-    with pytest.raises(OSError) as error:
-        tls(str(CERTIFICATES / certificate), str(CERTIFICATES / key) if key else "")
-    assert says in str(error.value).replace("mismatch", "match")
+def test_what_is_wrong_with_a_certificate_or_key_is_said_in_words_with_the_file_and_the_setting(
+    tmp_path: Path, certificate: str, key: str, setting: str, says: str
+) -> None:
+    for file in CERTIFICATES.iterdir():
+        shutil.copy(file, tmp_path)
+    (tmp_path / "certificate.der").write_bytes(ssl.PEM_cert_to_DER_cert(CERTIFICATE.read_text()))
+    for file, kind in (("damaged.pem", "CERTIFICATE"), ("damaged_key.pem", "PRIVATE KEY")):
+        (tmp_path / file).write_text(BEGIN.format(kind) + "AAAA" + END.format(kind))
+    with pytest.raises(Unusable) as error:
+        tls(str(tmp_path / certificate), str(tmp_path / key) if key else "")
+    (problem,) = error.value.problems
+    assert problem.setting == setting
+    assert says.format(tmp_path) in problem.text
+
+
+def test_all_that_is_wrong_with_certificate_and_key_is_told_at_once(tmp_path: Path) -> None:
+    assert [problem.setting for problem in tls_problems(str(tmp_path / "c"), str(tmp_path / "k"))] == [
+        "ssl_certfile",
+        "ssl_keyfile",
+    ]
 
 
 # -- unix socket --------------------------------------------------------------------------------------------------
@@ -255,7 +295,7 @@ def test_nobody_is_believed_who_is_not_trusted(caplog: pytest.LogCaptureFixture)
 
     async def scenario() -> None:
         for proxies, client in (((), "127.0.0.1"), (("127.0.0.1",), "192.0.2.7"), (("10.0.0.0/8",), "127.0.0.1")):
-            async with world(edge=edge_of(Server(access_log=True, trusted_proxies=proxies), "")) as w:
+            async with world(edge=edge_of(Server(access_log=True, trusted_proxies=proxies))) as w:
                 await w.ask("GET", "/health", X_Forwarded_For="192.0.2.7")
                 assert caplog.records[-1].fields["client"] == client  # type: ignore[attr-defined]
 
@@ -264,7 +304,7 @@ def test_nobody_is_believed_who_is_not_trusted(caplog: pytest.LogCaptureFixture)
 
 def test_admin_routes_answer_at_the_unix_socket_and_not_through_any_proxy(tmp_path: Path) -> None:
     async def scenario() -> None:
-        trusting = edge_of(Server(trusted_proxies=("unix", "127.0.0.1")), "")
+        trusting = edge_of(Server(trusted_proxies=("unix", "127.0.0.1")))
         for settings in ({}, {"edge": trusting}):
             async with world(unix=tmp_path / "s", explain=explain, **settings) as w:
                 assert (await w.ask("GET", EXPLAIN)).status == 200
@@ -274,7 +314,9 @@ def test_admin_routes_answer_at_the_unix_socket_and_not_through_any_proxy(tmp_pa
                     refused = await w.ask("GET", EXPLAIN, **{header: "127.0.0.1"})
                     assert refused.status == 403
                     assert header.lower().replace("_", "-") in refused.json["error"]
-            async with world(explain=explain, allow_remote_admin=True, **settings) as w:
+            async with world(
+                explain=explain, settings=Settings(server=Server(allow_remote_admin=True)), **settings
+            ) as w:
                 assert (await w.ask("GET", EXPLAIN, Via="1.1 a")).status == 200
 
     run(scenario())
@@ -286,7 +328,7 @@ ASKS = {"Access_Control_Request_Method": "POST", "Access_Control_Request_Headers
 
 
 def cors(*origins: str) -> Any:
-    return world(edge=edge_of(Server(cors_origins=origins), ""))
+    return world(edge=edge_of(Server(cors_origins=origins)))
 
 
 def test_a_page_of_an_allowed_origin_may_ask_and_read() -> None:
@@ -345,7 +387,7 @@ def test_each_reply_is_a_line_with_who_what_and_how_long(caplog: pytest.LogCaptu
     caplog.set_level("INFO", "headway.access")
 
     async def scenario() -> None:
-        async with world(edge=edge_of(Server(access_log=True), "x-tenant"), tenant_header="x-tenant") as w:
+        async with world(edge=edge_of(Server(access_log=True)), settings=Settings(tenant_header="x-tenant")) as w:
             answer = await w.ask("POST", f"{INFER}?key=secret", GOOD, X_Tenant="acme", Authorization="Bearer secret")
             await w.ask("GET", "/nothing")
             head = await w.ask("HEAD", "/v2")
@@ -375,7 +417,7 @@ def test_a_client_that_left_is_a_499_and_a_stream_is_counted(caplog: pytest.LogC
 
     async def scenario() -> None:
         runtime = FakeRuntime(answer=None)
-        async with world(runtime, edge=edge_of(Server(access_log=True), "")) as w:
+        async with world(runtime, edge=edge_of(Server(access_log=True))) as w:
             client = await w.connect()
             client.send(message("POST", INFER, GOOD))
             await runtime.next(Submit)
@@ -397,20 +439,20 @@ def test_no_header_can_forge_a_line(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO", "headway.access")
 
     async def scenario() -> None:
-        async with world(edge=edge_of(Server(access_log=True), "x-tenant"), tenant_header="x-tenant") as w:
-            await w.ask("GET", "/health", X_Tenant='a" 200\t\x85 b\xe9')
+        async with world(edge=edge_of(Server(access_log=True)), settings=Settings(tenant_header="x-tenant")) as w:
+            await w.ask("GET", "/v2", X_Tenant='a" 200\t\x85 b\xe9')
 
     run(scenario())
     assert logged(caplog)[0]["tenant"] == "a??200???b?"
     text = TextFormatter().format(caplog.records[0])
-    assert len(text.splitlines()) == 1 and '"GET /health" 200' in text
+    assert len(text.splitlines()) == 1 and '"GET /v2" 200' in text
 
 
 def test_as_json_each_field_of_a_line_is_one(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO", "headway.access")
 
     async def scenario() -> None:
-        async with world(edge=edge_of(Server(access_log=True), "")) as w:
+        async with world(edge=edge_of(Server(access_log=True))) as w:
             await w.ask("GET", "/health", X_Request_Id="abc")
 
     run(scenario())
@@ -424,5 +466,5 @@ def test_as_json_each_field_of_a_line_is_one(caplog: pytest.LogCaptureFixture) -
 
 
 def test_by_default_nothing_is_logged_compressed_from_32_kib_and_nobody_trusted() -> None:
-    assert edge_of(Server(), "") == Edge(compress_from=32 << 10)
-    assert edge_of(Server(compress_replies_kb=0), "").compress_from > 1 << 60
+    assert edge_of(Server()) == Edge(compress_from=32 << 10)
+    assert edge_of(Server(compress_replies_kb=0)).compress_from > 1 << 60

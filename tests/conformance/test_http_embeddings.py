@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 from tokenizers import Tokenizer
@@ -23,7 +24,7 @@ from headway.gateway.catalog import CatalogModel, CatalogVersion
 from headway.gateway.gateway import Gateway
 from headway.gateway.tokenizing import TokenizerUnavailable
 from headway.wire.messages import Cancel, InputMeta, ModelMeta, Reply, Submit
-from headway.wire.tensors import from_numpy, to_numpy
+from headway.wire.tensors import Tensor, from_numpy, to_numpy
 from tests.conformance.http_world import FakeRuntime, World, done, failed, model, run, world
 
 WORDS = {"[UNK]": 0, "[CLS]": 1, "[SEP]": 2, "one": 3, "two": 4, "three": 5}
@@ -143,6 +144,34 @@ def test_numbers_are_printed_as_short_as_float32_allows(encoder: CatalogModel) -
     async def scenario() -> None:
         async with encoder_world(encoder) as w:
             assert b"[3.0,0.6]" in (await ask(w, input="one", encoding_format="float")).body
+
+    run(scenario())
+
+
+def test_a_vector_in_bf16_is_answered_as_numbers_and_as_float32(encoder: CatalogModel) -> None:
+    def in_bf16(submit: Submit) -> Reply:
+        row = np.array([[0x3DCD, 0xC0A0]], np.uint16)
+        return done(submit.request, [[Tensor("embedding", "BF16", (1, 2), row.view(np.uint8).data)]])
+
+    async def scenario() -> None:
+        meta = msgspec.structs.replace(ENCODER, outputs=(InputMeta("embedding", "BF16", (-1, 2)),))
+        async with encoder_world(encoder, in_bf16, meta) as w:
+            answer = await ask(w, input="one")
+            assert np.float32(answer.json["data"][0]["embedding"][0]) == np.float32(0.10009765625)
+            assert answer.json["data"][0]["embedding"][1] == -5
+
+    run(scenario())
+
+
+def test_a_vector_with_a_nan_is_told_with_its_place_among_all(encoder: CatalogModel) -> None:
+    def broken(submit: Submit) -> Reply:
+        rows = [[[0.5, 1.0]], [[2.0, np.nan]]]
+        return done(submit.request, [[from_numpy("embedding", np.array(row, np.float32))] for row in rows])
+
+    async def scenario() -> None:
+        async with encoder_world(encoder, broken) as w:
+            answer = await ask(w, input=["one", "two"])
+            assert answer.status >= 400 and "has nan at position 3" in answer.json["error"]["message"]
 
     run(scenario())
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from headway.config.settings import Limits
+from headway.config.settings import Limits, Settings
 from headway.core.ids import Part
 from headway.core.outcomes import Outcome
 from headway.wire.messages import InputMeta, ModelMeta, Submit
@@ -125,7 +125,9 @@ def test_text_that_is_not_utf_8_is_a_clear_error() -> None:
 def test_the_runtime_gets_the_request_with_its_deadline_tenant_priority_and_parameters() -> None:
     async def scenario() -> None:
         runtime = FakeRuntime()
-        async with world(runtime, now=lambda: 1000, tenant_header="X-Tenant", request_timeout_s=60) as w:
+        async with world(
+            runtime, now=lambda: 1000, settings=Settings(tenant_header="X-Tenant"), request_timeout_s=60
+        ) as w:
             body = x(parameters={"timeout": 5_000, "priority": 1, "temperature": 0.5, "mode": "fast", "deep": True})
             answer = await w.infer("add", body, X_Tenant="acme", X_Request_Timeout_Ms="250")
             assert answer.status == 200

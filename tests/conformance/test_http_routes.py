@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from headway import __version__
+from headway.config.settings import Settings
 from headway.gateway.catalog import CatalogModel
 from headway.wire.messages import InputMeta, ModelMeta, Submit, VersionStatus
 from tests.conformance.http_world import ADD, GOOD, model, run, world
@@ -263,7 +264,7 @@ def test_metrics_come_from_whoever_keeps_them() -> None:
 
 def test_a_tenant_is_default_unless_the_configured_header_names_one() -> None:
     async def scenario() -> None:
-        async with world(tenant_header="x-tenant") as w:
+        async with world(settings=Settings(tenant_header="x-tenant")) as w:
             for headers, expected in (({}, "default"), ({"X_Tenant": "acme"}, "acme"), ({"X_Tenant": ""}, "default")):
                 await w.infer("add", GOOD, **headers)
                 assert (await w.runtime.next(Submit)).tenant == expected

@@ -10,9 +10,11 @@ from typing import Any
 import openai
 import pytest
 
-from headway.config.settings import Limits
+from headway.config.settings import Limits, Settings
+from headway.config.tenants import TenantSettings
 from headway.core.outcomes import Outcome
 from headway.gateway.catalog import CatalogModel
+from headway.gateway.keys import new_key
 from headway.wire.messages import Reply, Submit
 from tests.conformance.http_world import World, failed, run
 from tests.conformance.test_http_embeddings import embed, encoder, encoder_world
@@ -192,5 +194,34 @@ def test_shorter_vectors_are_made_of_models_that_are_said_to_have_them(matryoshk
             assert (await client.embeddings.create(model="encoder", input="one", dimensions=2)).data[0].index == 0
             with pytest.raises(openai.BadRequestError, match=r"2 dimensions \(or 1\), asked for 3"):
                 await client.embeddings.create(model="encoder", input="one", dimensions=3)
+
+    run(scenario())
+
+
+def test_the_clients_api_key_is_the_tenants(encoder: CatalogModel) -> None:
+    key, other = new_key("acme1"), new_key("umbrella1")
+    tenants = {
+        "acme": TenantSettings(keys=(key.settings,), models=("encoder",)),
+        "umbrella": TenantSettings(keys=(other.settings,), models=("add",)),
+    }
+
+    async def ask(w: World, api_key: str) -> Any:
+        async with openai.AsyncOpenAI(base_url=base(w), api_key=api_key) as client:
+            return await client.embeddings.create(model="encoder", input="one two"), await client.models.list()
+
+    async def scenario() -> None:
+        async with encoder_world(encoder, settings=Settings(tenants=tenants)) as w:
+            made, models = await ask(w, key.text)
+            assert made.data[0].embedding == [4.0, 1.0]
+            assert [entry.id for entry in models.data] == ["encoder"]
+            assert [submit.tenant for submit in w.runtime.all(Submit)] == ["acme"]
+            for wrong, error in (
+                (key.text + "x", openai.AuthenticationError),
+                (other.text, openai.PermissionDeniedError),
+            ):
+                with pytest.raises(error) as caught:
+                    await ask(w, wrong)
+                assert wrong not in str(caught.value)
+            assert w.gateway.replies == {200: 2, 401: 1, 403: 1}  # and neither was tried again
 
     run(scenario())

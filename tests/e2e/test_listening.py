@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.server import PATIENCE_S, Server, put, running, served
+from tests.e2e.server import HEADWAY, PATIENCE_S, Server, put, running, served
 from tests.models import affine
 
 pytestmark = pytest.mark.e2e
@@ -86,6 +86,44 @@ def test_a_second_server_at_the_same_socket_says_so_and_harms_nobody(root: Path)
             assert second.ended() == 2
             assert any("another server listens there" in line for line in second.printed)
         assert infer(UnixConnection(str(root / "s"))) == [3, 5, 7, 9]
+        server.stop()
+
+
+def client(command: str, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    called = [HEADWAY, *command.split(), *arguments]
+    return subprocess.run(called, capture_output=True, text=True, check=False, timeout=PATIENCE_S)
+
+
+def test_bench_and_explain_talk_https_and_check_whom_they_talk_to(root: Path) -> None:
+    (root / "body.json").write_text(json.dumps(BODY))
+    files = ["--ssl-certfile", CERTIFICATES / "certificate.pem", "--ssl-keyfile", CERTIFICATES / "key.pem"]
+    with served("--models", root / "models", "--port", "0", *files, cwd=root) as server:
+        server.until_serving()
+        url = f"{server.address}/v2/models/affine/infer"
+        load = ["--body", root / "body.json", "--requests", "20", "--warmup", "0"]
+        for trust in (["--cacert", CERTIFICATES / "certificate.pem"], ["-k"]):
+            assert client("explain affine --url", server.address, *trust).stdout.startswith("affine/1 is ready")
+            asked = client("bench", url, *load, *trust)
+            assert asked.returncode == 0, asked.stderr
+        for refused in (client("explain affine --url", server.address), client("bench", url, *load)):
+            assert refused.returncode == 1
+            assert "self-signed certificate" in refused.stderr and "--cacert FILE" in refused.stderr
+        in_the_clear = client("explain affine --url", server.address.replace("https", "http"))
+        assert (in_the_clear.returncode, "does not answer" in in_the_clear.stderr) == (1, True)
+        server.stop()
+
+
+def test_bench_and_explain_talk_through_a_unix_socket(root: Path) -> None:
+    (root / "body.json").write_text(json.dumps(BODY))
+    with served("--models", root / "models", "--unix-socket", root / "s", cwd=root) as server:
+        server.until_serving()
+        assert client("explain affine --url", f"unix:{root}/s").stdout.startswith("affine/1 is ready")
+        load = ["--body", root / "body.json", "--requests", "20", "--warmup", "0", "--json", root / "figures"]
+        asked = client("bench", f"unix:{root}/s:/v2/models/affine/infer", *load)
+        assert asked.returncode == 0, asked.stderr
+        assert json.loads((root / "figures").read_text())["ok"] == 20
+        nowhere = client("bench", f"unix:{root}/nowhere", *load)
+        assert (nowhere.returncode, f"unix:{root}/nowhere cannot be reached" in nowhere.stderr) == (1, True)
         server.stop()
 
 

@@ -556,6 +556,56 @@ def test_a_version_that_cannot_be_loaded_is_tried_again_then_failed_with_the_rea
     world.run(case)
 
 
+NO_DATATYPE = 'class Model:\n    inputs = outputs = {"x": ("FP33", [-1])}\n    def execute(self, requests): return []\n'
+
+
+@pytest.mark.parametrize(
+    ("code", "reason"),
+    [
+        (NO_DATATYPE, "unknown datatype 'FP33'"),
+        ("class Model:\n  def (", "SyntaxError"),
+        ("import a_module_that_there_is_not", "ModuleNotFoundError"),
+        ("open('/nowhere/weights')", "FileNotFoundError"),
+    ],
+)
+def test_a_version_that_can_never_be_loaded_is_not_tried_again(world, code, reason):
+    world.python("broken", code)
+
+    async def case(gateway: Gateway) -> None:
+        await gateway.until_state("broken", "failed")
+        assert reason in gateway.status("broken").reason
+        assert Counter(gateway.watch.states)["lost"] == 1
+
+    world.run(case)
+
+
+@pytest.mark.parametrize("content", [b"", b"no protobuf", None], ids=["empty", "garbage", "missing"])
+def test_an_onnx_file_that_is_none_is_not_tried_again(world, content):
+    world.onnx("affine")
+    file = Path(world.specs[0].path) / "model.onnx"
+    file.unlink() if content is None else file.write_bytes(content)
+
+    async def case(gateway: Gateway) -> None:
+        await gateway.until_state("affine", "failed")
+        assert "model affine/1: ONNX Runtime cannot load model.onnx" in gateway.status("affine").reason
+        assert Counter(gateway.watch.states)["lost"] == 1
+
+    world.run(case)
+
+
+def test_a_version_that_was_ready_before_is_tried_again_whatever_lies_there_now(world):
+    folder = world.gated()
+
+    async def case(gateway: Gateway) -> None:
+        await gateway.until_state("gated", "ready")
+        (folder.parent / "model.py").write_text("class Model: pass")
+        await gateway.reply(gateway.submit("gated", [[-4]]))
+        await gateway.until_state("gated", "failed")
+        assert Counter(gateway.watch.states)["lost"] == 3
+
+    world.run(case)
+
+
 def test_a_version_that_does_not_get_ready_in_time_is_given_up(world):
     world.settings = Settings(workers=Workers(start_timeout_s=0.2, max_failures=1))
     folder = world.python("stuck", "import os; open(os.path.join(os.path.dirname(__file__), 'never')).read()")

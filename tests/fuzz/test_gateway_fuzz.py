@@ -9,9 +9,14 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from headway.config.settings import Server, Settings
+from headway.config.tenants import TenantSettings
+from headway.gateway.access import Access
+from headway.gateway.admin import AdminGate
 from headway.gateway.connection import Connection
 from headway.gateway.gateway import Gateway
-from headway.wire.messages import VersionStatus
+from headway.gateway.keys import new_key
+from headway.wire.messages import Cancel, Submit, ToRuntime, VersionStatus
 from tests.conformance.http_world import LIMITS, MODELS, message, model, tensor, x
 
 GOOD = [
@@ -52,25 +57,32 @@ class FakeTransport:
     def resume_reading(self) -> None: ...
 
 
-def new_gateway() -> Gateway:
-    gateway = Gateway([model(name, 1) for name in MODELS], lambda message: None, limits=LIMITS)
+def new_gateway(settings: Settings = Settings(), sent: list[ToRuntime] | None = None) -> Gateway:  # noqa: B008
+    send = (lambda message: None) if sent is None else sent.append
+    access, gate = Access(settings), AdminGate(settings.server)
+    gateway = Gateway([model(name, 1) for name in MODELS], send, limits=LIMITS, access=access, gate=gate)
     for name, meta in MODELS.items():
         gateway.deliver(VersionStatus(name, 1, "ready", meta))
     return gateway
 
 
 GATEWAY = new_gateway()
+KEY, ADMIN = new_key("k1"), new_key("boss")
+SENT: list[ToRuntime] = []
+KEYED = new_gateway(
+    Settings(server=Server(admin_keys=(ADMIN.settings,)), tenants={"acme": TenantSettings(keys=(KEY.settings,))}), SENT
+)
 
 
-def exchange(*pieces: bytes) -> FakeTransport:
+def exchange(*pieces: bytes, gateway: Gateway = GATEWAY) -> FakeTransport:
     transport = FakeTransport()
-    connection = Connection(GATEWAY._http)
+    connection = Connection(gateway._http)
     connection.connection_made(transport)  # type: ignore[arg-type]
     for piece in pieces:
         if not transport.closed:
             connection.data_received(piece)
     connection.connection_lost(None)
-    assert GATEWAY._http.bodies.held == 0, "room for a body was not given back"
+    assert gateway._http.bodies.held == 0, "room for a body was not given back"
     return transport
 
 
@@ -91,6 +103,18 @@ def test_no_bytes_make_the_server_raise_or_blame_itself(data: bytes, cuts: list[
     transport = exchange(*(data[start:end] for start, end in pairwise(edges)))
     assert b"HTTP/1.1 500" not in transport.written
     assert b"HTTP/1.1 200" in exchange(message("GET", "/health")).written
+
+
+@settings(deadline=None, max_examples=400)
+@given(data=mutated())
+def test_no_bytes_get_past_the_keys(data: bytes) -> None:
+    transport = exchange(data.replace(b"Host: ", b"X-Api-Key: hw_k1_x\r\nHost: "), gateway=KEYED)
+    assert SENT == []
+    assert b"HTTP/1.1 500" not in transport.written and b"HTTP/1.1 200" not in transport.written
+    with_key = message("POST", "/v2/models/add/infer", x(), X_Api_Key=KEY.text)
+    exchange(with_key, gateway=KEYED)
+    assert [type(message) for message in SENT] == [Submit, Cancel]
+    SENT.clear()
 
 
 VALUES = st.recursive(

@@ -113,6 +113,26 @@ def test_check_tells_every_problem_of_both_the_file_and_the_repository(skeleton:
     ]
 
 
+def test_check_tells_what_only_starting_would_show(skeleton: Path) -> None:
+    """The file itself being wrong hides none of it."""
+    for wrong in ("", "port = -1\n"):
+        server = f"[server]\nmodels = 'models'\nssl_certfile = 'c.pem'\nssl_keyfile = 'k.pem'\n{wrong}"
+        (skeleton / "headway.toml").write_text(server)
+        (skeleton / "models/affine/model.toml").write_text('[torch]\ndtype = "int8"\n[tolerances.z]\nabsolute = 1\n')
+        result = run("check", skeleton / "headway.toml")
+        assert result.exit_code == 2
+        told = result.stderr.replace(f"{skeleton}/", "").splitlines()
+        said = [
+            "headway.toml: server.ssl_certfile: certificate c.pem cannot be read",
+            "headway.toml: server.ssl_keyfile: private key k.pem cannot be read",
+            "models/affine/model.toml: torch: expected no such table",
+            "models/affine/model.toml: tolerances.z: version 1 has no output 'z'",
+            "models/affine/model.toml: tolerances.z: version 2 has no output 'z'",
+        ]
+        assert len(told) == len(said) + bool(wrong), told
+        assert all(line.startswith(start) for line, start in zip(told[-5:], said, strict=True)), told
+
+
 def test_check_warns_once_of_workers_that_have_to_take_turns_and_of_a_gpu_that_is_not_there(
     skeleton: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from headway.cli.announce import Answer, client_address, lines, unix_address
+from headway.cli.announce import Answer, Entrance, client_address, lines, unix_address
 from headway.config.settings import Embeddings, ModelSettings
 from headway.registry.spec import VersionSpec
 from headway.wire.messages import InputMeta, ModelMeta, VersionStatus
@@ -32,16 +32,16 @@ def answer(
 
 
 def commands(*answers: Answer) -> list[list[str]]:
-    printed = list(lines(HOME, answers))
+    printed = list(lines(Entrance(HOME), answers))
     return [shlex.split(line) for line in printed[printed.index("Try:") + 1 :]]
 
 
 def test_the_address_comes_first_so_that_a_program_can_read_it() -> None:
-    assert next(lines(HOME, [])) == f"headway is serving on {HOME}"
+    assert next(lines(Entrance(HOME), [])) == f"headway is serving on {HOME}"
 
 
 def test_each_version_says_whether_it_is_ready_and_why_not() -> None:
-    printed = list(lines(HOME, [answer("a"), answer("b", state="loading", reason="no such weights")]))
+    printed = list(lines(Entrance(HOME), [answer("a"), answer("b", state="loading", reason="no such weights")]))
     assert printed[1:3] == ["  a/1 is ready", "  b/1 is not ready (loading): no such weights"]
 
 
@@ -97,7 +97,7 @@ def test_the_address_is_one_that_a_client_on_this_machine_can_use(host: str, add
 
 def test_at_a_unix_socket_commands_say_where_it_is() -> None:
     address = unix_address(Path("/run/my app/s"))
-    printed = list(lines(address, [answer("a")]))
+    printed = list(lines(Entrance(address), [answer("a")]))
     assert printed[0] == "headway is serving on unix:/run/my app/s"
     for command in printed[printed.index("Try:") + 1 :]:
         curl = shlex.split(command)
@@ -108,3 +108,12 @@ def test_at_a_unix_socket_commands_say_where_it_is() -> None:
 def test_https_is_in_the_address() -> None:
     assert client_address("0.0.0.0", 443, "https") == "https://127.0.0.1:443"
     assert client_address("::", 443, "https") == "https://[::1]:443"
+
+
+def test_requests_to_paste_have_the_keys_that_are_wanted_and_metrics_their_own_address() -> None:
+    entrance = Entrance(HOME, "http://127.0.0.1:9000", keyed=True, admin_keyed=True)
+    printed = list(lines(entrance, [answer("a")]))
+    assert printed[1] == "  admin routes and /metrics on http://127.0.0.1:9000"
+    infer, metrics = [shlex.split(line) for line in printed[printed.index("Try:") + 1 :]]
+    assert infer[:4] == ["curl", "-H", "Authorization: Bearer $HEADWAY_KEY", f"{HOME}/v2/models/a/infer"]
+    assert metrics == ["curl", "-H", "Authorization: Bearer $HEADWAY_ADMIN_KEY", "http://127.0.0.1:9000/metrics"]

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 from msgspec import inspect
 
-from headway.config.reference import below, page, parse_doc
+from headway.config.reference import below, listed, page, parse_doc
 from headway.config.settings import ModelSettings, Settings
 
 PAGE = Path(__file__).parents[2] / "docs" / "configuration.md"
@@ -23,6 +23,8 @@ def every_struct(struct: type[msgspec.Struct]) -> Iterator[type[msgspec.Struct]]
         found = below(field.type)
         if found is not None:
             yield from every_struct(found[0])
+        elif (entries := listed(field.type)) is not None:
+            yield from every_struct(entries)
 
 
 STRUCTS = list(dict.fromkeys([*every_struct(Settings), *every_struct(ModelSettings)]))

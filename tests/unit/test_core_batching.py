@@ -96,7 +96,7 @@ def test_the_cap_in_time_uses_the_upper_quantile():
 
 def test_company_may_not_make_a_member_late():
     ten_a_row = tuple(Measurement(rows, 8, ms(8) + ms(2) * rows) for rows in (1, 2, 4, 8))
-    world = World(BatchPolicy(deadline_margin=0), cost=ten_a_row)
+    world = World(BatchPolicy(deadline_margin=0, shed=False), cost=ten_a_row)
     batch = waiting_behind(world, arrive(1, deadline=ms(15)), *(arrive(i) for i in range(2, 9)))
     assert batch[0] == 1
     assert len(batch) == 3, "8 + 2 * 3 = 14 ms, and a little for the upper quantile"
@@ -104,9 +104,9 @@ def test_company_may_not_make_a_member_late():
 
 def test_company_may_not_make_the_joiner_or_the_head_of_another_key_late():
     ten_a_row = tuple(Measurement(rows, 8, ms(8) + ms(2) * rows) for rows in (1, 2, 4, 8))
-    world = World(BatchPolicy(deadline_margin=0), cost=ten_a_row)
+    world = World(BatchPolicy(deadline_margin=0, shed=False), cost=ten_a_row)
     assert waiting_behind(world, arrive(1), arrive(2, deadline=ms(11))) in ([1], [2])
-    world = World(BatchPolicy(deadline_margin=0), cost=ten_a_row)
+    world = World(BatchPolicy(deadline_margin=0, shed=False), cost=ten_a_row)
     running = dispatches(world.tell(arrive(0)))[0]
     world.tell(*(arrive(i, deadline=ms(24)) for i in range(1, 9)), arrive(9, key=B, deadline=ms(26)))
     first = members(world.complete(running))[0]
@@ -116,7 +116,7 @@ def test_company_may_not_make_the_joiner_or_the_head_of_another_key_late():
 
 def test_shapes_that_have_come_and_gone_do_not_hide_the_head_of_another_key():
     ten_a_row = tuple(Measurement(rows, 8, ms(8) + ms(2) * rows) for rows in (1, 2, 4, 8))
-    world = World(BatchPolicy(deadline_margin=0), cost=ten_a_row)
+    world = World(BatchPolicy(deadline_margin=0, shed=False), cost=ten_a_row)
     for i in range(1000, 1040):
         running = dispatches(world.tell(arrive(i, key=A._replace(signature=f"shape-{i}"))))[0]
         world.complete(running)

@@ -230,7 +230,7 @@ def test_what_a_batch_saves_is_saved_for_those_of_other_versions_too():
 
 
 def test_a_late_request_that_waits_for_its_own_worker_keeps_no_other_version():
-    world = told_of_hand_over(Shared(2, {ONE: 1, TWO: 1}, cost=EXACT))
+    world = told_of_hand_over(Shared(2, {ONE: 1, TWO: 1}, cost=EXACT, shed=False))
     began = world.now
     [running] = dispatches(world.tell(arrive(0, key=ONE)))
     world.tell(arrive(1, key=ONE, deadline=began + ms(15)))

@@ -114,7 +114,7 @@ def test_buckets_grow_with_length_and_are_narrow(a, b):
 
 
 def part(length: int, seq: int) -> QueuedPart:
-    return QueuedPart(None, 0, 1, length, 0, seq, NEVER, seq, 0)  # type: ignore[arg-type]
+    return QueuedPart(None, 0, 1, length, 0, seq, NEVER, seq, 0, 1)  # type: ignore[arg-type]
 
 
 @given(st.lists(st.tuples(st.integers(1, 2000), st.booleans()), max_size=80), st.integers(1, 2000))

@@ -100,7 +100,7 @@ def test_a_worker_holds_what_it_runs_and_one_staged_batch_and_no_more():
 
 
 def test_the_last_one_that_waits_is_not_staged_where_it_would_be_late():
-    world = told_of_hand_over()
+    world = told_of_hand_over(policy=BatchPolicy(shed=False))
     began = world.now
     running = dispatches(world.tell(arrive(0)))[0]
     world.tell(arrive(1, deadline=began + ms(15)))
@@ -170,7 +170,7 @@ def test_a_lost_worker_takes_its_staged_batch_with_it():
 
 
 def test_a_staged_batch_is_judged_by_when_it_will_run():
-    world = told_of_hand_over()
+    world = told_of_hand_over(policy=BatchPolicy(shed=False))
     began = world.now
     running = dispatches(world.tell(arrive(0)))[0]
     world.tell(arrive(1, deadline=began + ms(15)), arrive(2))

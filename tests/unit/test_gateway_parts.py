@@ -6,13 +6,17 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec import structs
 
 from headway.core.admission import shares_of
 from headway.core.ids import Part
 from headway.core.policy import BatchPolicy
+from headway.gateway.catalog import Catalog
 from headway.gateway.errors import ModelBroke
 from headway.gateway.parts import cut, join, join_raw, rows_within
+from headway.wire.messages import VersionStatus
 from headway.wire.tensors import Tensor, from_numpy, pack_bytes, to_numpy
+from tests.conformance.http_world import ADD, model
 
 
 def numbers(rows: int, width: int = 700) -> Tensor:
@@ -90,3 +94,11 @@ def test_what_is_joined_raw_is_byte_for_byte_what_was_cut(rows: int, most: int) 
     for whole in (numbers(rows), words(rows)):
         datatype, shape, buffers = join_raw([part.tensors for part in payload], whole.name, rows)
         assert (datatype, shape, b"".join(buffers)) == (whole.datatype, whole.shape, bytes(whole.data))
+
+
+def test_how_many_rows_a_part_may_have_follows_what_the_version_last_said_of_itself() -> None:
+    catalog = Catalog([model("add", 1)])
+    version = catalog.version("add", None)
+    for rows in (4, 2):
+        catalog.update(VersionStatus("add", 1, "ready", structs.replace(ADD, max_batch_size=rows)))
+        assert [version.max_part_rows(length) for length in (1, 1, 7)] == [rows, rows, rows]

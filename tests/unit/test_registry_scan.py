@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
+import onnx
 import pytest
 
 from headway.config.errors import ConfigError
@@ -155,3 +157,75 @@ def test_an_encoder_is_not_promised_more_tokens_than_it_has_positions_for(tmp_pa
     put(tmp_path, "a/1/config.json", text=ENCODER)
     put(tmp_path, "a/model.toml", text=f"{place} = 65\n")
     assert problems_of(tmp_path) == [f"a/1: {place} = 65: expected at most 64, the model has no more positions"]
+
+
+def test_a_table_for_torch_is_refused_where_nothing_runs_by_torch(tmp_path: Path) -> None:
+    put(tmp_path, "a/1/model.onnx", "a/2/model.onnx")
+    put(tmp_path, "a/model.toml", text='[torch]\ndtype = "bfloat16"\n')
+    (problem,) = problems_of(tmp_path)
+    assert problem.startswith("a/model.toml: torch: expected no such table") and problem.endswith('run by "onnx"')
+    put(tmp_path, "a/3/model.pt2")
+    assert len(scan(tmp_path)) == 3, "some version is"
+
+
+NAMED_WRONG = """
+[tolerances.scor]
+relative = 0.5
+[outputs.nothing]
+[inputs.x]
+[bounds.y]
+minimum = 0
+"""
+WRITTEN = """
+class Model:
+    inputs = {"x": ("FP32", [-1, -1])}
+    optional_inputs = {"z": ("FP32", [-1])}
+    outputs: dict = {"score": ("FP32", [-1])}
+"""
+
+
+@pytest.mark.parametrize("kind", ["onnx", "python", "script"])
+def test_a_setting_for_an_input_or_output_that_a_version_does_not_have_is_told(tmp_path: Path, kind: str) -> None:
+    put(tmp_path, "m/model.toml", text=NAMED_WRONG)
+    inputs = "x"
+    if kind == "onnx":
+        (tmp_path / "m/1").mkdir()
+        graph = onnx.helper.make_graph(
+            [onnx.helper.make_node("Add", ["x", "w"], ["score"])],
+            "g" * 300,
+            [onnx.helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, ["N", 4])],
+            [onnx.helper.make_tensor_value_info("score", onnx.TensorProto.FLOAT, ["N", 4])],
+            [onnx.numpy_helper.from_array(np.zeros(4000, np.float32), "w")],
+        )
+        onnx.save(onnx.helper.make_model(graph), tmp_path / "m/1/model.onnx")
+    elif kind == "python":
+        put(tmp_path, "m/1/model.py", text=WRITTEN)
+        inputs = "x, z"
+    else:
+        put(tmp_path, "m/1/model.pt")
+        with (tmp_path / "m/model.toml").open("a") as file:
+            file.write('[torch.inputs]\nx = ["FP32", [-1, 4]]\n[torch.outputs]\nscore = ["FP32", [-1, 4]]\n')
+    assert problems_of(tmp_path) == [
+        f"m/model.toml: bounds.y: version 1 has no input 'y', it has {inputs}",
+        "m/model.toml: outputs.nothing: version 1 has no output 'nothing', it has score",
+        "m/model.toml: tolerances.scor: version 1 has no output 'scor', it has score; did you mean 'score'?",
+    ]
+
+
+@pytest.mark.parametrize(
+    "code", ["class Model:\n    inputs = outputs = declared()\n", "class Model(Base):\n    pass\n", "def (", "\0"]
+)
+def test_names_that_only_running_the_model_would_tell_are_left_to_the_worker(tmp_path: Path, code: str) -> None:
+    put(tmp_path, "m/model.toml", text=NAMED_WRONG)
+    put(tmp_path, "m/1/model.py", text=code)
+    assert len(scan(tmp_path)) == 1
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"\x3a", b"\x3a\xff\x01ab", b"\xff" * 40, b"\x3a\x04\x62\x02\x0a\x09", b"{" * 90]
+)
+def test_a_file_that_is_no_onnx_is_left_to_the_worker(tmp_path: Path, content: bytes) -> None:
+    put(tmp_path, "m/model.toml", text=NAMED_WRONG)
+    put(tmp_path, "m/1/model.onnx")
+    (tmp_path / "m/1/model.onnx").write_bytes(content)
+    assert len(scan(tmp_path)) == 1

@@ -7,13 +7,14 @@ from typing import Any
 
 import pytest
 
-from headway.config.settings import Batching, Limits, ModelSettings, Scheduling, Settings, TenantSettings
+from headway.config.settings import Batching, Limits, ModelSettings, Scheduling, Settings
+from headway.config.tenants import LimitSettings, OtherTenants, TenantSettings
 from headway.core.ids import VersionId
 from headway.core.policy import BatchPolicy, ServerPolicy, Style
-from headway.core.tenancy import TenantPolicy
-from headway.core.units import ms, seconds
+from headway.core.tenancy import RateLimit, TenantPolicy
+from headway.core.units import NEVER, ms, seconds
 from headway.registry.placement import Place
-from headway.runtime.policies import batch_policy, server_policy
+from headway.runtime.policies import batch_policy, server_policy, tightest_slo_ms
 from headway.runtime.status import version_status
 from headway.runtime.worker_process import LEGAL, State, describe_exit
 from headway.wire.messages import ModelMeta
@@ -35,6 +36,64 @@ def test_server_settings_become_the_servers_policy_in_bytes_and_nanoseconds():
         tenants=(("a", TenantPolicy(weight=3)),),
         devices=(("cpu", 4), ("cuda:0", 1)),
     )
+
+
+def test_a_tenants_settings_become_its_policy():
+    tenant = TenantSettings(
+        weight=2,
+        limits=(
+            LimitSettings(requests_per_second=5, burst_s=2),
+            LimitSettings(tokens_per_second=900, concurrent=3, longer_than=64, up_to=256),
+        ),
+        max_queued_requests=7,
+        slo_ms=70,
+        slo={"m": 30},
+    )
+    policy = server_policy(Settings(tenants={"a": tenant}), {})
+    assert dict(policy.tenants) == {
+        "a": TenantPolicy(
+            weight=2,
+            limits=(
+                RateLimit(requests_per_second=5, burst=2, beyond=0, up_to=NEVER),
+                RateLimit(tokens_per_second=900, concurrent=3, beyond=64, up_to=256),
+            ),
+            max_queued_requests=7,
+            slos=(("", ms(70)), ("m", ms(30))),
+        )
+    }
+    assert policy.others == TenantPolicy()
+
+
+def test_what_holds_for_all_others_is_told_apart_from_those_that_are_named():
+    policy = server_policy(Settings(other_tenants=OtherTenants(weight=0.5, max_queued_requests=9)), {})
+    assert policy.tenants == ()
+    assert policy.others == TenantPolicy(weight=0.5, max_queued_requests=9)
+
+
+@pytest.mark.parametrize(
+    ("own", "tenants", "others", "tightest"),
+    [
+        (0, {}, {}, 0),
+        (70, {}, {}, 70),
+        (70, {"slo": {"m": 30}}, {}, 30),
+        (70, {"slo_ms": 90}, {}, 70),
+        (70, {}, {"slo_ms": 20}, 20),
+        (0, {"slo": {"another": 30}}, {}, 0),
+        (0, {"slo_ms": 30}, {}, 30),
+    ],
+)
+def test_a_model_is_run_by_the_tightest_of_its_own_and_all_tenants_slos(own, tenants, others, tightest):
+    settings = Settings(tenants={"a": TenantSettings(**tenants)}, other_tenants=OtherTenants(**others))
+    assert tightest_slo_ms(settings, "m", own) == tightest
+    assert batch_policy(ModelSettings(slo_ms=own), PLACE, slo_ms=tightest).slo == ms(tightest)
+
+
+def test_a_tenant_without_an_slo_is_not_held_to_another_tenants():
+    settings = Settings(tenants={"hasty": TenantSettings(slo={"m": 30}), "calm": TenantSettings()})
+    policies = dict(server_policy(settings, {}, {"m": 70}).tenants)
+    run_by = batch_policy(ModelSettings(slo_ms=70), PLACE, slo_ms=tightest_slo_ms(settings, "m", 70)).slo
+    assert policies["calm"].slo("m", run_by) == ms(70)
+    assert policies["hasty"].slo("m", run_by) == ms(30)
 
 
 def test_model_settings_become_its_batch_policy():

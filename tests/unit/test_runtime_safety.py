@@ -11,6 +11,7 @@ import pytest
 from headway.config.settings import Batching, ModelSettings
 from headway.core.events import Event, VersionConfigured
 from headway.core.ids import BatchKey, Capacity, Part, VersionId
+from headway.core.units import ms
 from headway.gateway.catalog import Catalog, CatalogModel, CatalogVersion
 from headway.registry.placement import Place
 from headway.registry.spec import VersionSpec
@@ -32,8 +33,9 @@ class Crew:
         self.posted: list[Event] = []
         self.told: list[Any] = []
         spec = VersionSpec("m", 1, "/nowhere", "onnx", SETTINGS)
+        self.versions = {V: spec}
         self.crew = LiveCrew(
-            {V: spec}, {V: Place(1, "cpu", 1)}, self.posted.append, self.told.append, NullObserver(), lambda: 0
+            self.versions, {V: Place(1, "cpu", 1)}, self.posted.append, self.told.append, NullObserver(), lambda: 0
         )
         slot = SimpleNamespace(worker=SimpleNamespace(state=State.READY), given_up=False, last_cause="")
         self.crew.join(SimpleNamespace(slots={V: [slot]}), SimpleNamespace(unpadded={}))  # type: ignore[arg-type]
@@ -103,3 +105,21 @@ def test_other_versions_lengths_are_told_as_they_are():
     crew = Crew()
     assert crew.crew.parts_of(BatchKey("m", 1, "s"), [Part(1, 3)]) == (Part(1, 3),)
     assert class_of(99, (16, 32)) == 99
+
+
+def test_other_settings_hold_at_once_within_what_was_found_and_the_core_hears_only_of_what_differs():
+    crew = Crew()
+    crew.ready(1, SafetyReport("unsafe", "equal_lengths"), msgspec.structs.replace(META, max_batch_size=8))
+    posted = len(crew.posted)
+    crew.crew.aim({})
+    assert len(crew.posted) == posted
+    hasty = msgspec.structs.replace(SETTINGS, batching=Batching(max_batch_size=4, max_queued_requests=3))
+    crew.versions[V] = msgspec.structs.replace(crew.versions[V], settings=hasty)
+    crew.crew.aim({V: 20})
+    assert len(crew.posted) == posted + 1
+    policy = crew.policy
+    assert (policy.max_batch_size, policy.max_queued_requests, policy.slo) == (4, 3, ms(20))
+    assert policy.equal_lengths
+    crew.versions[V] = msgspec.structs.replace(crew.versions[V], settings=SETTINGS)
+    crew.crew.aim({V: 20})
+    assert (crew.policy.max_batch_size, crew.policy.equal_lengths, crew.policy.slo) == (8, True, ms(20))

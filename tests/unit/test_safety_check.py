@@ -21,17 +21,23 @@ from headway.worker.safety_load import _tell
 from headway.worker.safety_subject import Subject
 
 Answer = Callable[[Sequence[PartArrays]], list[PartOutput]]
+Cost = Callable[[Sequence[PartArrays]], float]
 
 
 class Written:
-    """A BatchExecutor whose answers a test has written. It takes a second of the test's clock for each run."""
+    """A BatchExecutor whose answers a test has written. cost: seconds of the test's clock that a run takes."""
 
-    def __init__(self, answer: Answer) -> None:
+    def __init__(self, answer: Answer, cost: Cost) -> None:
         self.answer = answer
         self.runs: list[int] = []
+        self.lengths: list[int] = []
+        self.cost = cost
+        self.spent = 0.0
 
     def execute(self, parts: Sequence[PartArrays], durations: Durations) -> list[PartOutput]:
         self.runs.append(len(parts))
+        self.lengths.append(max(part.length for part in parts))
+        self.spent += self.cost(parts)
         return self.answer(parts)
 
     def load(self, context: LoadContext) -> ModelMeta:
@@ -48,14 +54,20 @@ def doubled(parts: Sequence[PartArrays]) -> list[PartOutput]:
 
 
 def checked(
-    answer: Answer, seconds: float = 1000, settings: ModelSettings | None = None, inputs: Any = (), folder: str = "/x"
+    answer: Answer,
+    seconds: float = 1000,
+    settings: ModelSettings | None = None,
+    inputs: Any = (),
+    folder: str = "/x",
+    cost: Cost = lambda parts: 1,
 ) -> tuple[SafetyReport, Written]:
-    executor = Written(answer)
+    """Each run takes a second unless `cost` says otherwise."""
+    executor = Written(answer, cost)
     inputs = inputs or (InputMeta("ids", "INT64", (-1, -1), pad_axis=1),)
     meta = ModelMeta("fake", inputs, (InputMeta("y", "FP64", (-1, -1), pad_axis=1),))
     context = LoadContext("m", 1, folder, "cpu", 1, settings or ModelSettings())
     subject = Subject(executor, meta, context, takes_made_up=True)
-    return check(subject, int(seconds * SECOND), lambda: len(executor.runs) * SECOND), executor
+    return check(subject, int(seconds * SECOND), lambda: int(executor.spent * SECOND)), executor
 
 
 def test_every_probe_runs_alone_twice_before_anything_runs_together_and_one_again_at_the_end():
@@ -82,15 +94,46 @@ def test_a_model_that_differs_from_itself_is_said_to_and_batching_is_not_blamed(
 
 def test_no_run_begins_when_time_is_up_and_what_was_not_covered_is_said():
     report, executor = checked(doubled, seconds=30)
-    assert len(executor.runs) == 30 + 1, "and the last, which tells whether batches have changed the model"
-    assert (report.verdict, report.batches) == ("safe", 6)
+    assert executor.runs[:16] == [1] * 16, "a quarter of the time each for rows alone and again"
+    assert len(executor.runs) <= 30 + 1, "and the last, which tells whether batches have changed the model"
+    assert report.verdict == "safe" and 0 < report.batches < report.planned
     assert any("batches were not run: time was up" in note for note in report.notes)
+    assert any("4 of 12 inputs were not used: time was up" in note for note in report.notes)
 
 
 def test_without_time_for_a_batch_nothing_is_judged():
-    for seconds in (5, 24):
+    for seconds in (1, 3):
         report, _ = checked(doubled, seconds=seconds)
         assert (report.verdict, report.mode) == ("not_judged", "batched"), seconds
+
+
+def test_long_rows_do_not_take_the_time_of_short_ones():
+    """One that takes a second for 16 tokens: its probes alone would take six times as long as there is."""
+    report, executor = checked(doubled, seconds=6, cost=lambda parts: sum(p.length for p in parts) / 16)
+    first = executor.runs.index(2)
+    assert set(executor.lengths[:first]) == {3, 7, 16}
+    assert 3 in executor.lengths[first:] and 16 in executor.lengths[first:]
+    assert executor.spent <= 6 + 1, "and what would take longer than there is left is not begun"
+    assert report.verdict == "safe" and report.batches >= 3
+
+
+def test_a_batch_that_fits_what_is_left_is_run_after_one_that_does_not():
+    _, executor = checked(doubled, seconds=10, cost=lambda parts: 0.2 * len(parts))
+    assert max(executor.runs) < 32
+    assert executor.spent > 9, "the time is used"
+
+
+def test_a_model_that_mixes_rows_up_only_where_an_optional_input_is_given_is_found_out():
+    def centred(parts: Sequence[PartArrays]) -> list[PartOutput]:
+        company = len(parts) - 1 if "extra" in parts[0].inputs else 0
+        return [{"y": part.inputs["ids"] * 2.0 + company} for part in parts]
+
+    inputs = (InputMeta("ids", "INT64", (-1, 3)), InputMeta("extra", "FP32", (-1, 3), optional=True))
+    report, _ = checked(centred, inputs=inputs)
+    assert (report.verdict, report.mode) == ("unsafe", "unbatched")
+    assert "with and without optional inputs: extra" in report.notes
+    report, _ = checked(centred, inputs=inputs, seconds=40)
+    assert report.verdict == "unsafe", "also where there is no time for all"
 
 
 def test_a_model_that_takes_only_small_integers_is_tried_with_ones_and_then_with_zeros():
@@ -107,7 +150,7 @@ def test_a_model_that_takes_only_small_integers_is_tried_with_ones_and_then_with
 
     report, _ = checked(never)
     assert report.verdict == "not_judged"
-    assert "it said I never answer" in report.reason
+    assert "nothing could be checked: every made-up input failed, first error I never answer;" in report.reason
 
 
 def test_probes_that_the_model_refuses_alone_are_left_out_and_counted():
@@ -118,7 +161,7 @@ def test_probes_that_the_model_refuses_alone_are_left_out_and_counted():
 
     report, _ = checked(short)
     assert (report.verdict, report.probes) == ("safe", 9)
-    assert any(note.startswith("3 of 12 inputs were not used") for note in report.notes)
+    assert any("3 of 12 inputs were not used" in note and "first error too long" in note for note in report.notes)
 
 
 def test_a_batch_that_fails_though_each_row_alone_is_answered_is_a_difference():
@@ -162,8 +205,8 @@ def test_a_model_that_never_has_company_needs_no_batches():
     assert set(executor.runs) == {1}
 
 
-def test_optional_inputs_are_left_out_and_it_is_said():
-    inputs = (InputMeta("ids", "INT64", (-1, 3)), InputMeta("extra", "FP32", (-1, 3), optional=True))
+def test_optional_inputs_that_cannot_be_made_up_are_left_out_and_it_is_said():
+    inputs = (InputMeta("ids", "INT64", (-1, 3)), InputMeta("extra", "FP32", (-1, -1), optional=True))
     report, _ = checked(doubled, inputs=inputs)
     assert "optional inputs were left out: extra" in report.notes
 

@@ -35,7 +35,7 @@ def test_token_ids_are_spread_over_their_bounds_and_masks_are_ones():
 
 
 def test_lengths_differ_and_keep_within_the_longest_that_a_request_may_have():
-    assert probes.lengths([IDS], TEXT) == (16, 3, 33, 7)
+    assert probes.lengths([IDS], TEXT) == (16, 3, 7, 33)
     assert probes.lengths([IDS], ModelSettings(max_length=2)) == (2,)
     assert max(probes.lengths([IDS], ModelSettings())) <= probes.LONGEST_UNKNOWN
     assert probes.lengths([X], TEXT) == (1,)
@@ -48,6 +48,28 @@ def test_the_same_model_gets_the_same_probes_and_another_model_others():
     assert values("m/1") == values("m/1")
     assert values("m/1") != values("m/2")
     assert len({str(value) for value in values("m/1")}) == len(values("m/1")), "mixed up rows are noticed"
+
+
+OPTIONAL_MASK = InputMeta("attention_mask", "INT64", (-1, -1), optional=True, pad_axis=1)
+
+
+def test_optional_inputs_are_left_out_of_some_and_given_in_others_in_every_length():
+    image = InputMeta("image", "FP32", (-1, -1, 3), optional=True)
+    made = probes.made_up("m/1", [IDS, OPTIONAL_MASK, image], ModelSettings(), 100)
+    given = [(probe.length, tuple(probe.inputs)) for probe in made]
+    for length in probes.lengths([IDS], ModelSettings()):
+        assert given.count((length, ("input_ids",))) == probes.VALUES
+        assert given.count((length, ("input_ids", "attention_mask"))) == probes.VALUES_OF_ALL, "no size for an image"
+    masks = [probe.inputs["attention_mask"][0] for probe in made if len(probe.inputs) == 2]
+    assert any(mask.all() for mask in masks), "all that is there counts"
+    assert all(mask[:-1].all() for mask in masks) and not all(mask[-1] for mask in masks), "or all but the last"
+
+
+def test_each_length_has_had_its_turn_before_one_has_another():
+    sizes = probes.lengths([IDS], ModelSettings())
+    made = probes.made_up("m/1", [IDS, OPTIONAL_MASK], ModelSettings(), 100)
+    assert [probe.length for probe in made] == [*sizes] * 5
+    assert sizes[1:] == tuple(sorted(sizes[1:])), "the short ones first"
 
 
 @pytest.mark.parametrize("datatype", ["BOOL", "UINT8", "INT8", "UINT64", "INT64", "FP16", "BF16", "FP64", "BYTES"])

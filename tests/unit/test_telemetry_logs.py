@@ -8,6 +8,7 @@ import logging
 
 import pytest
 
+from headway.gateway.keys import new_key
 from headway.telemetry.causes import cause_kind
 from headway.telemetry.logs import set_up, without_secrets
 
@@ -90,3 +91,18 @@ def test_text_without_credentials_is_left_alone():
 )
 def test_a_cause_of_loss_becomes_one_of_a_few_labels(cause, kind):
     assert cause_kind(cause) == kind
+
+
+def test_a_key_is_cut_out_wherever_it_stands(stream):
+    key = new_key("k1")
+    secret = key.text.rpartition("k1_")[2]
+    for style in ("json", "text"):
+        set_up(style, stream=stream)
+        log = logging.getLogger("headway")
+        log.info("GET /%s asked", key.text, extra={"fields": {"path": f"/v2/{key.text}"}})
+        try:
+            raise ValueError(key.text)
+        except ValueError:
+            log.exception("it failed")
+    assert secret not in stream.getvalue()
+    assert stream.getvalue().count("hw_k1_[hidden]") == 5

@@ -5,7 +5,7 @@ import pytest
 from headway.config.settings import Batching, Embeddings, ModelSettings, WarmUp
 from headway.wire.messages import InputMeta, ModelMeta
 from headway.worker import warm_up
-from headway.worker.warm_up import grid, made_up, measure, unknown_sizes
+from headway.worker.warm_up import NothingRan, grid, made_up, measure, unknown_sizes
 
 PLAIN = InputMeta("x", "FP32", (-1, 4))
 PADDED = InputMeta("ids", "INT64", (-1, -1), pad_axis=1)
@@ -58,6 +58,25 @@ def test_a_size_that_the_model_cannot_take_is_left_out():
     assert {(one.rows, one.length) for one in measure((1, 2), (8, 16), 1, 0, run)} == {(1, 8), (2, 8)}
 
 
+def test_sizes_that_are_left_out_are_told_in_one_line_with_the_first_error(caplog: pytest.LogCaptureFixture):
+    def run(rows: int, length: int) -> None:
+        if length > 8:
+            raise ValueError(f"positions end at 8, got {length}")
+
+    measure((1, 2), (8, 16), 1, 0, run)
+    (told,) = caplog.records
+    assert told.levelname == "WARNING" and "1 x 16, 2 x 16" in told.getMessage()
+    assert told.exc_info is not None and str(told.exc_info[1]) == "positions end at 8, got 16"
+
+
+def test_a_model_that_fails_at_every_size_does_not_pass_for_warmed_up():
+    def run(rows: int, length: int) -> None:
+        raise ValueError(f"no {rows}")
+
+    with pytest.raises(NothingRan, match="every made-up input failed, first error ValueError: no 1"):
+        measure((1, 2), (8,), 1, 0, run)
+
+
 class Clock:
     """Time that passes only while something runs: `cost` per token."""
 
@@ -78,11 +97,33 @@ def clock(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Cl
 
 
 @pytest.mark.parametrize("clock", [warm_up.SLOW // 8], indirect=True)
-def test_a_slow_size_is_run_once_and_one_that_is_slow_enough_is_the_last(clock: Clock):
+def test_a_slow_size_is_timed_once_and_one_that_is_slow_enough_is_the_last(clock: Clock):
     found = measure((1, 2, 4, 8, 16, 32), (4,), 3, 0, clock.run)
-    assert clock.runs == [(1, 4)] * 4 + [(2, 4), (4, 4), (8, 4), (16, 4), (32, 4)][: len(clock.runs) - 4]
+    slow = [size for size in ((2, 4), (4, 4), (8, 4), (16, 4), (32, 4)) for _ in range(2)]
+    assert clock.runs == [(1, 4)] * 4 + slow[: len(clock.runs) - 4]
     assert [one.duration for one in found if one.rows == 1] == [warm_up.SLOW // 2] * 3
     assert found[-1].duration >= warm_up.LARGE_ENOUGH > found[-2].duration
+
+
+@pytest.mark.parametrize("clock", [warm_up.SLOW // 8], indirect=True)
+def test_what_the_first_run_of_a_size_has_to_itself_is_not_counted_however_long_it_takes(clock: Clock):
+    met: set[tuple[int, int]] = set()
+
+    def run(rows: int, length: int) -> None:
+        if (rows, length) not in met:
+            clock.now += warm_up.LARGE_ENOUGH
+        met.add((rows, length))
+        clock.run(rows, length)
+
+    found = measure((1, 2, 4, 8), (1,), 3, 0, run)
+    assert {(one.rows, one.duration) for one in found} == {(rows, rows * clock.cost) for rows in (1, 2, 4, 8)}
+
+
+@pytest.mark.parametrize("clock", [warm_up.BUDGET], indirect=True)
+def test_where_there_is_time_for_one_run_only_it_counts(clock: Clock):
+    found = measure((1, 2), (1,), 3, 0, clock.run)
+    assert [(one.rows, one.duration) for one in found] == [(1, warm_up.BUDGET)]
+    assert clock.runs == [(1, 1)]
 
 
 @pytest.mark.parametrize("clock", [warm_up.SLOW - 1], indirect=True)

@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections import deque
 from collections.abc import Sequence
+from ssl import SSLContext
 
 from headway.bench.alarm import Alarm
 from headway.bench.connection import Connection
@@ -16,11 +17,25 @@ RECONNECT_S = 0.1
 
 
 class Client:
-    """wires: encoded requests, sent in turn.  timeout: nanoseconds from the due moment.  connections: the most."""
+    """wires: encoded requests, sent in turn.  timeout: nanoseconds from the due moment.  connections: the most.
+    tls: None = in the clear.  unix: path of a socket, instead of host and port.
+    """
 
-    def __init__(self, host: str, port: int, wires: Sequence[bytes], *, timeout: int, connections: int) -> None:
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        wires: Sequence[bytes],
+        *,
+        timeout: int,
+        connections: int,
+        tls: SSLContext | None = None,
+        unix: str = "",
+    ) -> None:
         self._host = host
         self._port = port
+        self._tls = tls
+        self._unix = unix
         self._wires = wires
         self._timeout = timeout
         self._limit = connections
@@ -109,7 +124,12 @@ class Client:
             await asyncio.sleep(RECONNECT_S)  # the slot stays taken: a dead server is not stormed
 
     async def _connect(self) -> Connection:
-        _, connection = await self._loop.create_connection(lambda: Connection(self), self._host, self._port)
+        if self._unix:
+            _, connection = await self._loop.create_unix_connection(lambda: Connection(self), self._unix)
+        else:
+            _, connection = await self._loop.create_connection(
+                lambda: Connection(self), self._host, self._port, ssl=self._tls
+            )
         self._open[connection] = None
         return connection
 

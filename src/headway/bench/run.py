@@ -7,6 +7,7 @@ import random
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from ssl import SSLContext
 
 import uvloop
 
@@ -46,14 +47,20 @@ class Measured:
     cpu: float
 
 
-def run(plan: Plan, host: str, port: int, wires: Sequence[bytes]) -> Measured:
-    """Raises OSError when the server cannot be reached at the start."""
-    return uvloop.run(_run(plan, host, port, wires))
+def run(
+    plan: Plan, host: str, port: int, wires: Sequence[bytes], *, tls: SSLContext | None = None, unix: str = ""
+) -> Measured:
+    """tls: None = in the clear.  unix: path of a socket, instead of host and port.
+
+    Raises OSError when the server cannot be reached at the start.
+    """
+    return uvloop.run(_run(plan, host, port, wires, tls, unix))
 
 
-async def _run(plan: Plan, host: str, port: int, wires: Sequence[bytes]) -> Measured:
+async def _run(plan: Plan, host: str, port: int, wires: Sequence[bytes], tls: SSLContext | None, unix: str) -> Measured:
     limit = plan.concurrency if plan.rate is None else plan.connections
-    client = Client(host, port, wires, timeout=round(plan.timeout * SECOND), connections=limit)
+    timeout = round(plan.timeout * SECOND)
+    client = Client(host, port, wires, timeout=timeout, connections=limit, tls=tls, unix=unix)
     await client.connect(limit if plan.rate is None else 1)
     gc.collect()
     gc.freeze()  # what was made before the run is not looked at again during it

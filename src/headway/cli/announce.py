@@ -32,9 +32,25 @@ UNIX = "unix:"
 """Before the path of a unix socket."""
 
 
-def lines(address: str, answers: Sequence[Answer]) -> Iterator[str]:
-    """address: http://HOST:PORT as a client on this machine would say it, or what `unix_address` makes."""
-    yield f"headway is serving on {address}"
+class Entrance(msgspec.Struct, frozen=True):
+    """How one gets in.  address: http://HOST:PORT as a client on this machine would say it, or what `unix_address`
+    makes.  admin: the same of admin routes, "" = they have no address of their own.
+    keyed, admin_keyed: a key is wanted."""
+
+    address: str
+    admin: str = ""
+    keyed: bool = False
+    admin_keyed: bool = False
+
+
+KEY, ADMIN_KEY = "HEADWAY_KEY", "HEADWAY_ADMIN_KEY"
+"""Variables that requests to paste take keys from."""
+
+
+def lines(entrance: Entrance, answers: Sequence[Answer]) -> Iterator[str]:
+    yield f"headway is serving on {entrance.address}"
+    if entrance.admin:
+        yield f"  admin routes and /metrics on {entrance.admin}"
     for answer in answers:
         name = answer.spec.name
         if answer.status.state != "ready":
@@ -42,10 +58,12 @@ def lines(address: str, answers: Sequence[Answer]) -> Iterator[str]:
         else:
             yield f"  {name} is ready"
     yield "Try:"
-    curl, address = how_to_ask(address)
+    curl, address = how_to_ask(entrance.address)
+    key = with_key(KEY) if entrance.keyed else ""
     for example in examples([answer for answer in answers if answer.status.state == "ready"]):
-        yield f"  {curl} {example.format(address=address)}"
-    yield f"  {curl} {address}/metrics"
+        yield f"  {curl} {key}{example.format(address=address)}"
+    curl, address = how_to_ask(entrance.admin or entrance.address)
+    yield f"  {curl} {with_key(ADMIN_KEY) if entrance.admin_keyed else ''}{address}/metrics"
 
 
 def examples(ready: Sequence[Answer]) -> Iterator[str]:
@@ -90,6 +108,10 @@ def first(found: Iterable[Answer]) -> Iterator[Answer]:
     for answer in found:
         yield answer
         return
+
+
+def with_key(variable: str) -> str:
+    return f'-H "Authorization: Bearer ${variable}" '
 
 
 def how_to_ask(address: str) -> tuple[str, str]:

@@ -5,16 +5,18 @@ from __future__ import annotations
 import http.client
 import json
 import random
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
-from urllib.parse import SplitResult, urlsplit
 
 import click
 
+from headway.bench.address import Address, advice
 from headway.bench.bodies import embeddings_body, encode_request, infer_body
 from headway.bench.lengths import Sampler, parse_lengths
 from headway.bench.report import summarise, table, warning
 from headway.bench.run import Plan, run
+from headway.cli.common import address, cacert_option, insecure_option
 
 DISTINCT_BODIES = 512
 
@@ -48,6 +50,8 @@ DISTINCT_BODIES = 512
 )
 @click.option("--connections", type=click.IntRange(1), default=1024, show_default=True, help="Open loop: at most.")
 @click.option("--json", "json_path", type=click.Path(dir_okay=False, path_type=Path), help="Write the figures here.")
+@cacert_option
+@insecure_option
 def bench(
     url: str,
     endpoint: str,
@@ -66,21 +70,26 @@ def bench(
     timeout_ms: float,
     connections: int,
     json_path: Path | None,
+    cacert: Path | None,
+    insecure: bool,
 ) -> None:
     """Put load on the server at URL: closed loop (--concurrency) or open loop (--rate).
 
     Latency counts from the moment at which a request was due. URL is the server's address; its path is
-    used as it is when it has one, else the endpoint's is added. Exits 1 when nothing was answered.
+    used as it is when it has one, else the endpoint's is added. Of a unix socket it is unix:/SOCKET[:/PATH].
+    Exits 1 when nothing was answered.
     """
     if concurrency is not None and rate is not None:
         raise click.UsageError("--concurrency is a closed loop and --rate an open one: name one of them")
     if duration is not None and requests is not None:
         raise click.UsageError("--duration and --requests both say when to stop: name one of them")
     sampler = _sampler(lengths)
-    target = _target(url)
+    target = address(url, cacert, insecure)
     try:
+        if body is None and not model:
+            model = _only_model(target, _checked(headers))
         target, bodies = _bodies(target, endpoint, model, sampler, rows, body, seed)
-        wires = [encode_request(target, one, _checked(headers)) for one in bodies]
+        wires = [encode_request(target.url, one, _checked(headers)) for one in bodies]
         plan = Plan(
             concurrency=concurrency or 1,
             rate=rate,
@@ -92,16 +101,18 @@ def bench(
             connections=connections,
             seed=seed,
         )
-        measured = run(plan, target.hostname or "", target.port or 80, wires)
+        measured = run(plan, target.host, target.port, wires, tls=target.tls, unix=target.socket)
     except OSError as error:
-        raise click.ClickException(f"{target.netloc} cannot be reached: {error}") from None
+        raise click.ClickException(f"{target.name} cannot be reached: {error}{advice(error)}") from None
+    except http.client.HTTPException as error:
+        raise click.ClickException(f"{target.name} does not answer in HTTP: {error}") from None
     summary = summarise(measured)
-    click.echo(f"POST {target.geturl()}  {_describe(plan, lengths, body)}")
+    click.echo(f"POST {target.shown}  {_describe(plan, lengths, body)}")
     click.echo(table(summary))
     if doubt := warning(summary):
         click.echo(f"warning: {doubt}", err=True)
     if json_path is not None:
-        json_path.write_text(json.dumps({"url": target.geturl(), "plan": vars(plan), **summary}, indent=1) + "\n")
+        json_path.write_text(json.dumps({"url": target.shown, "plan": vars(plan), **summary}, indent=1) + "\n")
     if not summary["ok"]:
         raise SystemExit(1)
 
@@ -113,13 +124,6 @@ def _sampler(lengths: str) -> Sampler:
         raise click.UsageError(str(error)) from None
 
 
-def _target(url: str) -> SplitResult:
-    parts = urlsplit(url if "//" in url else f"http://{url}")
-    if parts.scheme != "http" or not parts.hostname:
-        raise click.UsageError(f"URL {url!r}: expected http://HOST[:PORT][/PATH]")
-    return parts
-
-
 def _checked(headers: tuple[str, ...]) -> tuple[str, ...]:
     for header in headers:
         if ":" not in header or "\n" in header or "\r" in header:
@@ -128,27 +132,27 @@ def _checked(headers: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _bodies(
-    target: SplitResult, endpoint: str, model: str, sampler: Sampler, rows: int, body: Path | None, seed: int
-) -> tuple[SplitResult, list[bytes]]:
-    """The URL to POST to, and what."""
+    target: Address, endpoint: str, model: str, sampler: Sampler, rows: int, body: Path | None, seed: int
+) -> tuple[Address, list[bytes]]:
+    """Where to POST to, and what."""
     if body is not None:
         return target, [body.read_bytes()]
     rng = random.Random(seed)
-    model = model or _only_model(target)
     if endpoint == "embeddings":
         path = "/v1/embeddings"
         bodies = [embeddings_body(model, sampler, rows, rng) for _ in range(DISTINCT_BODIES)]
     else:
         path = f"/v2/models/{model}/infer"
         bodies = [infer_body(sampler, rows, rng) for _ in range(DISTINCT_BODIES)]
-    return (target if target.path.strip("/") else target._replace(path=path)), bodies
+    return (target if target.url.path.strip("/") else replace(target, url=target.url._replace(path=path))), bodies
 
 
-def _only_model(target: SplitResult) -> str:
+def _only_model(target: Address, headers: tuple[str, ...]) -> str:
     """Ask the server which model it has. Raises UsageError when that is not one."""
-    connection = http.client.HTTPConnection(target.hostname or "", target.port or 80, timeout=10)
+    connection = target.connection(timeout_s=10)
+    named = {name.strip(): value.strip() for name, _, value in (header.partition(":") for header in headers)}
     try:
-        connection.request("GET", "/v1/models")
+        connection.request("GET", "/v1/models", headers=named)
         answer = connection.getresponse()
         names = _model_names(answer.read()) if answer.status == 200 else []
     finally:

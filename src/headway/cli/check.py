@@ -9,6 +9,7 @@ import click
 import msgspec
 
 from headway.cli.common import model_sources, models_option, read_all, server_sources, warnings
+from headway.cli.listen import tls_wrong
 from headway.config.explain import explain
 from headway.config.load import Config
 from headway.registry.placement import available_cores, share_threads
@@ -24,7 +25,7 @@ def check(config: Path | None, models: Path | None, show: bool) -> None:
 
     Every problem is printed with its place; the exit code is 2 if there is one.
     """
-    read, specs = read_all(config, models)
+    read, specs = read_all(config, models, also=tls_wrong)
     for line in shown(read, specs) if show else summary(read, specs):
         click.echo(line)
     for warning in warnings(read, specs):

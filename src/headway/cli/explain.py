@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import http.client
 import json
+from pathlib import Path
 from typing import Any
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote
 
 import click
 
+from headway.bench.address import Address, advice
+from headway.cli.announce import ADMIN_KEY
+from headway.cli.common import address, cacert_option, insecure_option
 from headway.cli.explain_page import page
 
 TIMEOUT_S = 10
@@ -16,35 +20,42 @@ TIMEOUT_S = 10
 
 @click.command()
 @click.argument("model")
-@click.option("--url", default="http://127.0.0.1:8000", show_default=True, help="The server's address.")
+@click.option(
+    "--url", default="http://127.0.0.1:8000", show_default=True, help="The server: http://, https:// or unix:/PATH."
+)
 @click.option("--version", type=click.IntRange(1), default=None, help="Not named: the version answered by default.")
+@click.option("--key", envvar=ADMIN_KEY, default="", help=f"An admin key; better in the variable {ADMIN_KEY}.")
 @click.option("--json", "as_json", is_flag=True, help="Print the server's answer as it is.")
-def explain(model: str, url: str, version: int | None, as_json: bool) -> None:
+@cacert_option
+@insecure_option
+def explain(
+    model: str, url: str, version: int | None, key: str, as_json: bool, cacert: Path | None, insecure: bool
+) -> None:
     """Show what is in force for MODEL and where each value comes from, what its batches are predicted to take,
     what waits, and what an SLO leaves for waiting.
 
-    The server answers this to its own host only, unless server.allow_remote_admin is set.
+    The server answers this to its own host only, unless there is server.admin_port (name that in --url),
+    server.admin_keys (a key is wanted) or server.allow_remote_admin.
     """
     path = f"/v2/models/{quote(model, safe='')}" + (f"/versions/{version}" if version else "") + "/explain"
-    told = ask(url, path)
+    told = ask(address(url, cacert, insecure), path, {"authorization": f"Bearer {key}"} if key else {})
     click.echo(json.dumps(told, indent=2, ensure_ascii=False) if as_json else "\n".join(page(told)))
 
 
-def ask(url: str, path: str) -> dict[str, Any]:
-    """The server's JSON. Raises UsageError for an URL that is none, ClickException where there is no such answer."""
-    parts = urlsplit(url if "//" in url else f"http://{url}")
-    if parts.scheme != "http" or not parts.hostname:
-        raise click.UsageError(f"--url {url!r}: expected http://HOST[:PORT]")
-    connection = http.client.HTTPConnection(parts.hostname, parts.port or 80, timeout=TIMEOUT_S)
+def ask(server: Address, path: str, headers: dict[str, str]) -> dict[str, Any]:
+    """The server's JSON. Raises ClickException where there is no such answer."""
+    connection = server.connection(TIMEOUT_S)
     try:
-        connection.request("GET", path)
+        connection.request("GET", path, headers=headers)
         reply = connection.getresponse()
         body = reply.read()
-    except (OSError, http.client.HTTPException) as error:
-        raise click.ClickException(f"{parts.netloc} does not answer: {error}") from None
+    except OSError as error:
+        raise click.ClickException(f"{server.name} does not answer: {error}{advice(error)}") from None
+    except http.client.HTTPException as error:
+        raise click.ClickException(f"{server.name} does not answer in HTTP: {error}") from None
     finally:
         connection.close()
-    return answer(parts.netloc, reply.status, body)
+    return answer(server.name, reply.status, body)
 
 
 def answer(host: str, status: int, body: bytes) -> dict[str, Any]:

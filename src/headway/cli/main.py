@@ -14,6 +14,7 @@ COMMANDS = {
     "serve": "Serve the models of a repository over HTTP.",
     "check": "Check a configuration and its model repository without starting anything.",
     "init": "Write a small repository to start from: models, settings, requests to paste.",
+    "keys": "Make API keys for tenants and operators.",
     "explain": "Show what is in force for a model of a running server, who decided it, and what was learned.",
     "verify": "Try whether a model answers a row in a batch as it answers it alone.",
     "bench": "Put load on a server and report latency, throughput and errors.",

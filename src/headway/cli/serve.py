@@ -12,6 +12,8 @@ import click
 import uvloop
 
 from headway.cli.common import models_option, read_all, warnings, with_server
+from headway.config.load import Config
+from headway.registry.spec import VersionSpec
 from headway.telemetry import logs
 from headway.worker.log import STYLE as WORKERS_STYLE
 
@@ -49,11 +51,10 @@ def serve(
     """Serve the models that CONFIG names (./headway.toml if not named; defaults if there is none).
 
     SIGTERM and Ctrl-C drain: what is in flight is finished within server.shutdown_grace_s, and the exit
-    code is 0. A second one leaves at once.
+    code is 0. A second one leaves at once. SIGHUP reads the configuration again.
     """
     from headway.cli.server import serve_until_signal
 
-    read, specs = read_all(config, models)
     files = {"unix_socket": unix_socket, "ssl_certfile": ssl_certfile, "ssl_keyfile": ssl_keyfile}
     named = {
         "host": host,
@@ -62,14 +63,21 @@ def serve(
         "log_format": log_style,
         **{name: str(file.absolute()) for name, file in files.items() if file is not None},
     }
-    read = with_server(read, **{name: value for name, value in named.items() if value is not None})
-    logs.set_up(read.settings.server.log_format, log_level)
-    os.environ[WORKERS_STYLE] = read.settings.server.log_format  # which they inherit
-    for warning in warnings(read, specs):
+    given = {name: value for name, value in named.items() if value is not None}
+
+    def read() -> tuple[Config, list[VersionSpec]]:
+        """Again at each reload."""
+        found, specs = read_all(config, models)
+        return with_server(found, **given), specs
+
+    found, specs = read()
+    logs.set_up(found.settings.server.log_format, log_level)
+    os.environ[WORKERS_STYLE] = found.settings.server.log_format  # which they inherit
+    for warning in warnings(found, specs):
         log.warning("%s", warning)
-    allow_descriptors(read.settings.limits.max_connections)
+    allow_descriptors(found.settings.limits.max_connections)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(serve_until_signal(read, specs))
+        runner.run(serve_until_signal(found, specs, read))
 
 
 def allow_descriptors(connections: int) -> None:

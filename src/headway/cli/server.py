@@ -15,19 +15,24 @@ import msgspec
 
 from headway.cli import announce, listen
 from headway.cli.common import model_sources, server_sources
+from headway.cli.reload import Read, Reloader
+from headway.config.cross_tenants import keyed
 from headway.config.errors import ConfigError, Problem
 from headway.config.load import Config
 from headway.config.settings import Settings
 from headway.core.scheduler import Scheduler
 from headway.core.views import detail, devices
+from headway.gateway.access import Access
+from headway.gateway.admin import AdminGate
 from headway.gateway.catalog import CatalogModel, CatalogVersion
 from headway.gateway.edge import edge_of
 from headway.gateway.gateway import Gateway
 from headway.gateway.tokenizing import TokenizerUnavailable
 from headway.registry.spec import VersionSpec, default_versions
 from headway.runtime.clock import monotonic
+from headway.runtime.policies import slo_of
 from headway.runtime.runtime import Runtime
-from headway.telemetry.counters import Counters
+from headway.telemetry.counters import Counters, SloOf
 from headway.telemetry.explain import Explainer
 from headway.telemetry.in_force import Deciders
 from headway.telemetry.lag import LagProbe
@@ -50,35 +55,32 @@ find, and a full collection beside 100,000 waiting requests would hold the loop 
 class Server:
     """Runtime, gateway and telemetry, joined. Lives in one event loop."""
 
-    def __init__(self, config: Config, specs: Sequence[VersionSpec]) -> None:
+    def __init__(self, config: Config, specs: Sequence[VersionSpec], read: Read) -> None:
+        """read: the configuration again, when that is asked for."""
         self._config = config
         self._settings = with_absolute_paths(config)
         self._specs = specs
         self._heard: dict[tuple[str, int], VersionStatus] = {}
         self._settled = asyncio.Event()
-        counters = Counters(self._settings.tenants)
-        core = Scheduler()
+        counters = self._counters = Counters(self._settings.tenants, slos(self._settings, specs))
+        core = self._core = Scheduler()
         self._runtime = Runtime(self._settings, specs, self._deliver, counters, core=core)
         self._lag = LagProbe()
+        self._explain = self._explainer(config, self._settings, specs)
+        self.reload = Reloader(config, specs, read, self._configure)
+        """Reads the configuration again. Raises ConfigError, and then nothing has changed."""
         self._gateway = Gateway(
             catalog(specs),
             self._runtime.send,
             limits=self._settings.limits,
             request_timeout_s=self._settings.server.request_timeout_s,
-            tenant_header=self._settings.tenant_header,
+            access=Access(self._settings),
+            gate=AdminGate(self._settings.server),
             metrics=self._render_metrics,
-            explain=Explainer(
-                self._settings,
-                specs,
-                {spec.model: Deciders(model_sources(config, spec.model), server_sources(config)) for spec in specs},
-                counters,
-                lambda version, now: detail(core, version, now),
-                monotonic,
-                lambda: self._runtime.safety,
-            ),
+            explain=lambda model, version: self._explain(model, version),
             statistics=Statistics(counters, monotonic),
-            allow_remote_admin=self._settings.server.allow_remote_admin,
-            edge=edge_of(self._settings.server, self._settings.tenant_header),
+            reload=self.reload,
+            edge=edge_of(self._settings.server),
         )
         self._metrics = Metrics(
             counters,
@@ -88,20 +90,42 @@ class Server:
             gauges=[self._gauges],
             devices=lambda: devices(core),
             safety=lambda: self._runtime.safety,
+            fallbacks=lambda: self._gateway.fallbacks,
         )
 
-    async def start(self) -> str:
-        """Listens, then starts the workers; the address as a URL. Raises ConfigError where it cannot be had.
+    def _explainer(self, config: Config, settings: Settings, specs: Sequence[VersionSpec]) -> Explainer:
+        return Explainer(
+            settings,
+            specs,
+            {spec.model: Deciders(model_sources(config, spec.model), server_sources(config)) for spec in specs},
+            self._counters,
+            lambda version, now: detail(self._core, version, now),
+            monotonic,
+            lambda: self._runtime.safety,
+        )
+
+    def _configure(self, config: Config, settings: Settings, specs: Sequence[VersionSpec]) -> None:
+        """All of it before the loop sees to anything else. Only the first line, which reads files, can raise."""
+        self._explain = self._explainer(config, settings, specs)
+        self._counters.configure(settings.tenants, slos(settings, specs))
+        self._runtime.configure(settings, specs)
+        models = {entry.name: entry.settings for entry in catalog(specs)}
+        self._gateway.configure(Access(settings), settings.server, models)
+
+    async def start(self) -> announce.Entrance:
+        """Listens, then starts the workers; where, as URLs. Raises ConfigError where it cannot be had.
 
         Requests are answered from here on: with 503 and Retry-After for a version that is still loading.
         """
         try:
             address = await listen.listen(self._gateway, self._config)
+            admin = await listen.listen_admin(self._gateway, self._config)
         except TokenizerUnavailable as error:
             raise ConfigError([Problem("", "", str(error))]) from error
         self._lag.start()
         await self._runtime.start()
-        return address
+        keys = bool(self._settings.server.admin_keys)
+        return announce.Entrance(address, admin, keyed(self._settings), keys)
 
     async def settled(self) -> list[announce.Answer]:
         """Waits until every version is ready, or has failed at least once (it is tried again)."""
@@ -153,6 +177,10 @@ class Server:
         return content_type.encode(), page
 
 
+def slos(settings: Settings, specs: Sequence[VersionSpec]) -> SloOf:
+    return slo_of(settings, {spec.model: spec.settings.slo_ms for spec in specs})
+
+
 def catalog(specs: Sequence[VersionSpec]) -> list[CatalogModel]:
     defaults = default_versions(specs)
     models = []
@@ -189,17 +217,20 @@ def recorder_problem(config: Config, directory: Path, why: str) -> Problem:
     return Problem(str(config.path or ""), "recorder.directory", text)
 
 
-async def serve_until_signal(config: Config, specs: Sequence[VersionSpec]) -> None:
-    """Serves until SIGTERM or SIGINT, then drains. A second signal leaves at once."""
+async def serve_until_signal(config: Config, specs: Sequence[VersionSpec], read: Read) -> None:
+    """Serves until SIGTERM or SIGINT, then drains. A second signal leaves at once. SIGHUP reads the configuration
+    again."""
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
-    server = Server(config, specs)
+    server = Server(config, specs, read)
+    reloads: set[asyncio.Task[None]] = set()
+    loop.add_signal_handler(signal.SIGHUP, on_hangup, server, reloads)
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, on_signal, stop, number, server)
     try:
-        address = await server.start()
-        print(f"listening on {address}, loading {len(specs)} model version(s) ...", flush=True)
-        announcing = asyncio.create_task(announce_when_settled(server, address))
+        entrance = await server.start()
+        print(f"listening on {entrance.address}, loading {len(specs)} model version(s) ...", flush=True)
+        announcing = asyncio.create_task(announce_when_settled(server, entrance))
         await stop.wait()
         announcing.cancel()
         grace = config.settings.server.shutdown_grace_s
@@ -210,12 +241,28 @@ async def serve_until_signal(config: Config, specs: Sequence[VersionSpec]) -> No
         await server.close()
 
 
-async def announce_when_settled(server: Server, address: str) -> None:
+async def announce_when_settled(server: Server, entrance: announce.Entrance) -> None:
     answers = await server.settled()
     gc.collect()
     gc.freeze()  # what starting has made stays to the end: no collection need look at it again
     gc.set_threshold(*COLLECT)
-    print("\n".join(announce.lines(address, answers)), flush=True)
+    print("\n".join(announce.lines(entrance, answers)), flush=True)
+
+
+def on_hangup(server: Server, reloads: set[asyncio.Task[None]]) -> None:
+    """reloads: under way; the loop alone would forget them."""
+    task = asyncio.get_running_loop().create_task(reload(server))
+    reloads.add(task)
+    task.add_done_callback(reloads.discard)
+
+
+async def reload(server: Server) -> None:
+    try:
+        await server.reload()
+    except ConfigError:
+        log.error("the configuration stays as it was")  # each problem has its line already
+    except Exception:
+        log.exception("reloading failed")
 
 
 def on_signal(stop: asyncio.Event, number: signal.Signals, server: Server) -> None:

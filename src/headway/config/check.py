@@ -6,7 +6,9 @@ only what passed is converted.
 
 from __future__ import annotations
 
+import json
 import math
+import re
 from collections.abc import Iterator
 from typing import Any, TypeVar, cast
 
@@ -18,6 +20,8 @@ from headway.config.settings import Settings
 
 S = TypeVar("S", bound=msgspec.Struct)
 
+KEYS = re.compile(r"(^|\.)(admin_)?keys(\[|\.|$)")
+"""Places where somebody might put a key itself."""
 SHOWN = 60
 """Characters of an offending value that a message repeats."""
 
@@ -44,12 +48,12 @@ def check(value: object, kind: inspect.Type, place: str) -> Iterator[tuple[str, 
     elif isinstance(kind, inspect.TupleType):
         yield from check_tuple(value, kind, place)
     elif not accepts(value, kind):
-        yield place, f"expected {describe(kind)}, got {show(value)}"
+        yield place, f"expected {describe(kind)}, got {show(value, place)}"
 
 
 def check_table(value: object, kind: inspect.StructType, place: str) -> Iterator[tuple[str, str]]:
     if not isinstance(value, dict):
-        yield place, f"expected a table [{place}], got {show(value)}"
+        yield place, f"expected a table [{place}], got {show(value, place)}"
         return
     fields = {field.encode_name: field for field in kind.fields}
     for name, item in value.items():
@@ -61,7 +65,7 @@ def check_table(value: object, kind: inspect.StructType, place: str) -> Iterator
 
 def check_named(value: object, kind: inspect.DictType, place: str) -> Iterator[tuple[str, str]]:
     if not isinstance(value, dict):
-        yield place, f"expected a table [{place}], got {show(value)}"
+        yield place, f"expected a table [{place}], got {show(value, place)}"
         return
     if isinstance(kind.value_type, inspect.CustomType):
         return  # options: handed to the model as they are
@@ -71,7 +75,7 @@ def check_named(value: object, kind: inspect.DictType, place: str) -> Iterator[t
 
 def check_list(value: object, kind: inspect.VarTupleType, place: str) -> Iterator[tuple[str, str]]:
     if not isinstance(value, list):
-        yield place, f"expected a list, each entry {describe(kind.item_type)}; got {show(value)}"
+        yield place, f"expected a list, each entry {describe(kind.item_type)}; got {show(value, place)}"
         return
     for number, item in enumerate(value):
         yield from check(item, kind.item_type, f"{place}[{number}]")
@@ -79,7 +83,7 @@ def check_list(value: object, kind: inspect.VarTupleType, place: str) -> Iterato
 
 def check_tuple(value: object, kind: inspect.TupleType, place: str) -> Iterator[tuple[str, str]]:
     if not isinstance(value, list) or len(value) != len(kind.item_types):
-        yield place, f"expected {describe(kind)}, got {show(value)}"
+        yield place, f"expected {describe(kind)}, got {show(value, place)}"
         return
     for number, (item, of) in enumerate(zip(value, kind.item_types, strict=True)):
         yield from check(item, of, f"{place}[{number}]")
@@ -154,12 +158,14 @@ def every_place(kind: inspect.Type, place: str = "") -> Iterator[str]:
 def join(place: str, name: str) -> str:
     """`name` below `place`; quoted where TOML would quote it."""
     bare = name.replace("-", "").replace("_", "").isalnum() and name.isascii()
-    shown = name if bare else f'"{name}"'
+    shown = name if bare else json.dumps(name, ensure_ascii=False)
     return f"{place}.{shown}" if place else shown
 
 
-def show(value: object) -> str:
-    """The offending value, short; tables and lists by their kind only."""
+def show(value: object, place: str) -> str:
+    """The offending value, short; tables, and whatever stands where keys belong, by their kind only."""
+    if KEYS.search(place) and isinstance(value, str | list):
+        return "a string" if isinstance(value, str) else "a list"
     if isinstance(value, dict):
         return "a table"
     if isinstance(value, bool):

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from ipaddress import ip_network
 from itertools import pairwise
+from typing import Any
 
 from headway.config.check import join
+from headway.config.cross_tenants import Found, tenants
 from headway.config.settings import ModelSettings, Settings
 
-Found = tuple[str, str]
-"""Place and what is wrong there."""
-
-HEADER = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
 CPU = "cpu"
 DEVICE = re.compile(rf"{CPU}|cuda:\d+")
 MODE = re.compile(r"0?[0-7]{3}")
@@ -46,6 +44,17 @@ def server(settings: Settings) -> Iterator[Found]:
         yield (
             "workers.max_backoff_s",
             f"expected at least workers.backoff_s ({workers.backoff_s:g}), got {workers.max_backoff_s:g}",
+        )
+
+
+def written_limits(settings: Settings, written: Mapping[str, Any]) -> Iterator[Found]:
+    """Of those that the file sets: a default gives way in silence."""
+    limits = settings.limits
+    if "max_json_mb" in written.get("limits", {}) and limits.max_json_mb > limits.max_body_mb:
+        yield (
+            "limits.max_json_mb",
+            f"expected at most limits.max_body_mb ({limits.max_body_mb:g}), got {limits.max_json_mb:g}: "
+            "JSON is a body, and no larger one is let in",
         )
 
 
@@ -90,19 +99,6 @@ def scheduling(settings: Settings) -> Iterator[Found]:
         yield (
             "scheduling.patience_ms",
             f"expected values that do not decrease (class 0 is the most urgent), got {list(patience)}",
-        )
-
-
-def tenants(settings: Settings) -> Iterator[Found]:
-    header = settings.tenant_header
-    if header and not HEADER.fullmatch(header):
-        yield "tenant_header", f"expected the name of an HTTP header, got {header!r}"
-    unreachable = [name for name in settings.tenants if name != "default"]
-    if unreachable and not header:
-        yield (
-            "tenants",
-            f"tenant {unreachable[0]!r} can never be named by a request: tenant_header is ''; "
-            "set it, for example to 'x-tenant'",
         )
 
 

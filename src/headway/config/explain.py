@@ -69,6 +69,8 @@ def toml(value: object) -> str:
         return "true" if value else "false"
     if isinstance(value, float):
         return f"{value:g}" if value == int(value) and abs(value) < 1e15 else repr(value)
+    if isinstance(value, msgspec.Struct):
+        value = {name: item for name, item in msgspec.structs.asdict(value).items() if item or name == "id"}
     if isinstance(value, dict):
         return "{" + ", ".join(f"{join('', key)} = {toml(item)}" for key, item in value.items()) + "}"
     if isinstance(value, list | tuple):

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from headway.config.check import decode
-from headway.config.cross import cross_check_models, cross_check_server
+from headway.config.cross import cross_check_models, cross_check_server, written_limits
 from headway.config.errors import ConfigError, Problem
 from headway.config.settings import ModelSettings, Settings
 
@@ -55,7 +55,7 @@ def load_config(path: Path | None) -> Config:
     written = read_toml(path)
     settings, problems = decode(written, Settings, str(path))
     if settings is not None:
-        found = cross_check_server(settings)
+        found = [*cross_check_server(settings), *written_limits(settings, written)]
         for name, model in settings.models.items():
             found += [(f"models.{name}.{place}", text) for place, text in cross_check_models(model)]
         problems = [Problem(str(path), place, text) for place, text in found]

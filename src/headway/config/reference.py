@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import msgspec
 from msgspec import inspect
 
-from headway.config.check import describe
+from headway.config.check import describe, join
 from headway.config.explain import toml
 from headway.config.settings import ModelSettings, Settings
 
@@ -76,6 +76,8 @@ def sections(struct: type[msgspec.Struct], table: str, skipped: tuple[str, ...] 
         if found is not None:
             inner, named = found
             yield from sections(inner, ".".join(filter(None, [table, field.name, "NAME" if named else ""])))
+        elif (entries := listed(field.type)) is not None:
+            yield from sections(entries, f"[{join(table, field.name)}]")
 
 
 def below(kind: inspect.Type) -> tuple[type[msgspec.Struct], bool] | None:
@@ -89,13 +91,21 @@ def below(kind: inspect.Type) -> tuple[type[msgspec.Struct], bool] | None:
     return None
 
 
+def listed(kind: inspect.Type) -> type[msgspec.Struct] | None:
+    """The struct of the tables of a list; None for any other setting."""
+    if isinstance(kind, inspect.VarTupleType) and isinstance(kind.item_type, inspect.StructType):
+        return kind.item_type.cls
+    return None
+
+
 def parse_doc(struct: type[msgspec.Struct]) -> tuple[str, dict[str, str]]:
     """A docstring's introduction, and the meaning of each setting: `name: meaning`, one or more lines each."""
     names = struct.__struct_fields__
     introduction: list[str] = []
     meanings: dict[str, list[str]] = {}
     into = introduction
-    for line in (struct.__doc__ or "").splitlines():
+    docs = [kind.__doc__ or "" for kind in struct.__mro__ if msgspec.Struct in kind.__mro__[1:]]
+    for line in "\n".join(docs).splitlines():
         match = re.match(r"\s*(\w+): (.*)", line)
         if match and match[1] in names:
             into = meanings.setdefault(match[1], [])

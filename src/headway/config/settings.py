@@ -6,6 +6,8 @@ from typing import Annotated, Literal, TypeAlias
 
 from msgspec import Meta, Struct, field
 
+from headway.config.tenants import Keys, OtherTenants, TenantSettings
+
 Count = Annotated[int, Meta(ge=0)]
 Positive = Annotated[int, Meta(ge=1)]
 Span = Annotated[float, Meta(ge=0)]
@@ -151,6 +153,8 @@ class ModelSettings(Struct, frozen=True, forbid_unknown_fields=True):
     max_length: the longest that a request may be along the padded axis; longer ones are refused (400). 0 = any.
     slo_ms: the latency that is aimed for, from the request's last byte to its answer; 0 = none. Caps a batch's run
         time, and decides how long a request may wait for company unless `max_queue_delay_ms` does.
+    fallback: the model that is given a request which this one has no room or time for, or no worker; once, and if the
+        request fits it. Its default version answers, and says so in a header. "" = none.
     max_sequences: streaming models: sequences that run at once per worker.
     per_row_parameters: request parameters that the executor applies row by row; all others keep requests apart.
     batch_safety: whether a row's answer in a batch is compared with its answer alone when a worker loads.
@@ -171,6 +175,7 @@ class ModelSettings(Struct, frozen=True, forbid_unknown_fields=True):
     default_version: Count = 0
     max_length: Count = 0
     slo_ms: Span = 0
+    fallback: str = ""
     max_sequences: Positive = 8
     per_row_parameters: tuple[str, ...] = ()
     batch_safety: Literal["check", "report", "off"] = "check"
@@ -207,7 +212,13 @@ class Server(Struct, frozen=True, forbid_unknown_fields=True):
     shutdown_grace_s: at SIGTERM, for what is in flight.
     request_timeout_s: deadline of a request that names none; also the longest it may name.
     threads: cores that all workers share, taking turns where they are too few; 0 = all that this process may use.
-    allow_remote_admin: answer admin routes (`/v2/models/NAME/explain`) to others than this host.
+    require_keys: nobody gets in without a key, also where no tenant has one (yet).
+    admin_port: admin routes and `/metrics` are answered at this port only, which answers nothing else; 0 = any free
+        one, which is printed. Not set = where everything else is, and to this host only.
+    admin_host: address of that port. Whoever reaches it is let in, unless there are admin_keys.
+    admin_keys: a list of tables, `[[server.admin_keys]]`: admin routes and `/metrics` want one of these keys, from
+        anywhere.
+    allow_remote_admin: where there are neither: answer admin routes and `/metrics` to others than this host.
     """
 
     host: str = "127.0.0.1"
@@ -225,6 +236,10 @@ class Server(Struct, frozen=True, forbid_unknown_fields=True):
     shutdown_grace_s: Span = 30
     request_timeout_s: Annotated[float, Meta(gt=0)] = 60
     threads: Count = 0
+    require_keys: bool = False
+    admin_port: Annotated[int, Meta(ge=0, le=65535)] | None = None
+    admin_host: str = "127.0.0.1"
+    admin_keys: Keys = ()
     allow_remote_admin: bool = False
 
 
@@ -270,7 +285,8 @@ class Workers(Struct, frozen=True, forbid_unknown_fields=True):
     start_timeout_s: from its start until it is ready.
     backoff_s: before one that died is started again; doubled each time it dies again.
     max_backoff_s: the longest such wait.
-    max_failures: deaths in a row after which it is given up; 0 = never.
+    max_failures: deaths in a row after which it is given up; 0 = never. A version that cannot be loaded as it lies on
+        disk is not tried again, unless it was ready before.
     """
 
     start_timeout_s: Annotated[float, Meta(gt=0)] = 120
@@ -292,19 +308,14 @@ class Recorder(Struct, frozen=True, forbid_unknown_fields=True):
     max_files: Positive = 4
 
 
-class TenantSettings(Struct, frozen=True, forbid_unknown_fields=True):
-    """One table per tenant; a tenant without one has weight 1.
-
-    weight: share of the device beside other tenants.
-    """
-
-    weight: Annotated[float, Meta(gt=0)] = 1
-
-
 class Settings(Struct, frozen=True, forbid_unknown_fields=True):
     """The whole configuration file.
 
-    tenant_header: header that names the tenant; "" = everybody is "default".
+    tenant_header: header that names the tenant, where something that is trusted sets it; "" = everybody is "default".
+        Where tenants have keys, those name them, and there is no such header.
+    unknown_tenants: what the header may name beside `[tenants.NAME]`. "each" = any name, each a tenant by itself;
+        "default" = they are all "default"; "refuse" = none (403), nor may it be missing unless there is
+        `[tenants.default]`.
     """
 
     server: Server = Server()
@@ -313,6 +324,8 @@ class Settings(Struct, frozen=True, forbid_unknown_fields=True):
     workers: Workers = Workers()
     recorder: Recorder = Recorder()
     tenant_header: str = ""
+    unknown_tenants: Literal["each", "default", "refuse"] = "each"
     tenants: dict[str, TenantSettings] = field(default_factory=dict)
+    other_tenants: OtherTenants = OtherTenants()
     models: dict[str, ModelSettings] = field(default_factory=dict)
     """Overrides of models/NAME/model.toml, whole table by whole table."""

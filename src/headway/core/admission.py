@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from headway.core.effects import ResolveRequest
 from headway.core.errors import InvariantViolation
 from headway.core.events import RequestArrived
+from headway.core.fairness import TIGHT
+from headway.core.forecast import foresee
 from headway.core.ids import Part, VersionId
 from headway.core.limits import short
 from headway.core.outcomes import Outcome
@@ -14,9 +16,9 @@ from headway.core.policy import BatchPolicy
 from headway.core.pool import Pool
 from headway.core.requests import QueuedPart, Request
 from headway.core.room import doubling
-from headway.core.rooms import find_room, retry_after
+from headway.core.rooms import RETRY_FLOOR, find_room, retry_after
 from headway.core.state import State
-from headway.core.units import Duration, Instant, seconds
+from headway.core.units import NEVER, SECOND, Duration, Instant, seconds
 
 RETRY_ELSEWHERE: Duration = seconds(1)
 """A server that drains will not come back: one behind the same address may take it."""
@@ -75,10 +77,42 @@ def _refusal(state: State, pool: Pool, event: RequestArrived, shares: list[int],
     if shortage is not None:
         after = shortage.retry_after or retry_after(pool, now)
         return ResolveRequest(request, Outcome.RATE_LIMITED, shortage.detail, after)
-    refusal = find_room(state, pool, event, rows, doubling(longest), now)
+    refusal = _too_late(state, pool, event, now) or find_room(state, pool, event, rows, doubling(longest), now)
     if refusal is None:
         state.limits.take(meters, tokens)
     return refusal
+
+
+def _too_late(state: State, pool: Pool, event: RequestArrived, now: Instant) -> ResolveRequest | None:
+    """It is refused at once where it would be answered after its deadline, or too late for the SLO.
+
+    state.foreseen: what was foreseen of it, if it is let in.
+    """
+    state.foreseen = 0
+    policy = pool.policy
+    if not policy.shed:
+        return None
+    slo = state.tenancy.of(event.tenant).slo(pool.version.model, policy.slo)
+    left = event.deadline - now - policy.deadline_margin if event.deadline < NEVER else NEVER
+    budget = min(left, slo or NEVER)
+    if budget == NEVER:
+        return None
+    patience = state.policy.patience
+    due_in = min(left, patience[_class(patience, event.priority)])
+    foreseen = state.foreseen = foresee(pool, event, budget, due_in, patience)
+    outlook = pool.outlook
+    at_most = outlook.at_most(foreseen)
+    if at_most <= budget:
+        return None
+    if foreseen <= budget:
+        outlook.doubt()
+    takes = outlook.expect(foreseen)
+    told = f"it would be answered in about {takes / SECOND:.3g} s"
+    if at_most > left:
+        detail = f"{told}, and has {left / SECOND:.3g} s left"
+        return ResolveRequest(event.request, Outcome.DEADLINE_UNMEETABLE, detail)
+    detail = f"{told}, {slo / SECOND:.3g} s are aimed for"
+    return ResolveRequest(event.request, Outcome.OVERLOADED, detail, max(RETRY_FLOOR, takes - slo))
 
 
 def _caps(policy: BatchPolicy) -> str:
@@ -95,19 +129,21 @@ def _enqueue(state: State, pool: Pool, event: RequestArrived, shares: list[int],
     longest = max([part.length for part in event.parts])
     request = Request(event.request, event.tenant, event.key, pool, event.bytes, deadline, event.priority, now)
     request.doubling = doubling(longest)
+    request.foreseen = state.foreseen
     request.meters = state.limits.covering(event.tenant, longest, now)
     state.requests[request.id] = request
     state.bytes += event.bytes
     state.room.enter(request, (event.bytes,))
     state.deadlines.add(request)
     request.unfinished = len(event.parts)
-    due_by_class = now + _patience(state.policy.patience, event.priority)
+    of_class = _class(state.policy.patience, event.priority)
+    due_by_class = now + state.policy.patience[of_class]
     seq = state.seq
     for index, ((rows, length), size) in enumerate(zip(event.parts, shares, strict=True)):
         seq += 1
         latest_start = pool.latest_start(deadline, rows, length)
-        due = latest_start if latest_start < due_by_class else due_by_class
-        part = QueuedPart(request, index, rows, length, size, due, latest_start, seq, pool.work(rows, length))
+        due, lane = (latest_start, TIGHT) if latest_start < due_by_class else (due_by_class, of_class)
+        part = QueuedPart(request, index, rows, length, size, due, latest_start, seq, pool.work(rows, length), lane)
         request.parts.append(part)
         queue = pool.push(part)
         if pool.policy.hold:
@@ -115,6 +151,6 @@ def _enqueue(state: State, pool: Pool, event: RequestArrived, shares: list[int],
     state.seq = seq
 
 
-def _patience(patience: tuple[Duration, ...], priority: int) -> Duration:
+def _class(patience: tuple[Duration, ...], priority: int) -> int:
     """A class beyond the last counts as the last, one before the first as the first."""
-    return patience[priority] if 0 <= priority < len(patience) else patience[0 if priority < 0 else -1]
+    return min(max(0, priority), len(patience) - 1)

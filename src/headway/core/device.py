@@ -20,7 +20,7 @@ from headway.core.pool import Pool
 from headway.core.queue import KeyQueue
 from headway.core.tenancy import Tenancy
 from headway.core.units import NEVER, Instant
-from headway.core.workers import Worker
+from headway.core.workers import Worker, WorkerState
 
 LOOK_AT_KEYS = 16
 """Other keys that wait, up to which their heads are considered when a batch is formed."""
@@ -90,6 +90,12 @@ class Device:
         if not self.cores:
             return False
         return sum(self.need(pool) * len(pool.placement.workers) for pool in self.pools.values()) > self.cores
+
+    def capacity(self, pool: Pool) -> int:
+        """Cores (or whole workers, where they take none) that serve what waits for the pool, at most."""
+        cores = self.need(pool) or 1
+        workers = cores * max(1, sum(worker.state is WorkerState.READY for worker in pool.placement.workers.values()))
+        return min(workers, self.cores) if self.cores and not self.is_contended else (self.cores or workers)
 
     # -- turns -----------------------------------------------------------------------------
 

@@ -32,11 +32,15 @@ MAX_DEBTORS = 4096
 """Idle tenants that are remembered for what they owe; beyond that the least debt is forgiven."""
 
 
+TIGHT = -1
+"""The lane of parts that their deadline makes due; the others are those of the classes."""
+
+
 class Account:
     """A tenant on one device.
 
     queues: where it waits now, by their numbers.  active: parts waiting or running.  waiting: parts that wait.
-    work: what those would take one by one, in device nanoseconds.
+    work: what those would take one by one, in device nanoseconds.  lanes: by class of priority, and TIGHT.
     received: device nanoseconds, since the account was opened.  owed, since: kept by the share clock.
     watched: from when its share was last judged; so much was `received_then` and `owed_then`.
     """
@@ -44,6 +48,7 @@ class Account:
     __slots__ = (
         "active",
         "counter",
+        "lanes",
         "owed",
         "owed_then",
         "queues",
@@ -64,6 +69,7 @@ class Account:
         self.active = 0
         self.waiting = 0
         self.work = 0
+        self.lanes: dict[int, int] = {}
         self.received = 0
         self.owed = 0.0
         self.since = 0.0
@@ -84,13 +90,28 @@ class Account:
 
 
 class FairOrder:
-    """The accounts of one device. Tenants that are idle and owe nothing are forgotten."""
+    """The accounts of one device. Tenants that are idle and owe nothing are forgotten.
 
-    __slots__ = ("_active", "_debtors", "accounts", "clock", "starving", "tenancy", "virtual_time")
+    backlogged: those that have something waiting.  work: what all of that would take one by one, in device nanoseconds.
+    """
+
+    __slots__ = (
+        "_active",
+        "_debtors",
+        "accounts",
+        "backlogged",
+        "clock",
+        "starving",
+        "tenancy",
+        "virtual_time",
+        "work",
+    )
 
     def __init__(self, tenancy: Tenancy) -> None:
         self.tenancy = tenancy
         self.accounts: dict[Tenant, Account] = {}
+        self.backlogged: dict[Tenant, Account] = {}
+        self.work = 0
         self.clock = ShareClock()
         self.starving: dict[Tenant, Tenant] = {}
         """Who gets less than half of its share, and who is furthest ahead of it."""
@@ -130,13 +151,19 @@ class FairOrder:
     def waits(self, account: Account, part: QueuedPart) -> None:
         if account.waiting == 0:
             self.clock.joins(account)
+            self.backlogged[account.tenant] = account
         account.waiting += 1
         account.work += part.work
+        account.lanes[part.lane] = account.lanes.get(part.lane, 0) + part.work
+        self.work += part.work
 
     def waits_no_more(self, account: Account, part: QueuedPart) -> None:
         account.waiting -= 1
         account.work -= part.work
+        account.lanes[part.lane] -= part.work
+        self.work -= part.work
         if account.waiting == 0:
+            del self.backlogged[account.tenant]
             self.clock.ends(account)
 
     def served(self, account: Account) -> None:

@@ -199,6 +199,8 @@ class Forming:
         rows = min(self._setting.policy.max_batch_size, self.rows + max(1, self._others))
         longest = max(self.length, near.length, urgent.length)
         shortest = min(self.length, near.length, urgent.length)
+        if longest == shortest:
+            return False
         return self._cost.median(rows, longest) > NEARLY * self._cost.median(rows, shortest)
 
     def trial_gains(self) -> bool:

@@ -37,6 +37,7 @@ class BatchPolicy:
     derive_delay: where there is an SLO, it is derived from that instead (`Linger`).
     hold: makes the delay a floor too: a part batch waits for it even beside an idle worker.
     deadline_margin: taken off every latest safe start, for what the cost model does not see.
+    shed: refuse at once who would be late for its deadline or the SLO; else only when its turn comes.
     max_queued_requests, max_queued_rows: bounds on what waits for this version.
     device: what its workers share with those of other versions; "" = they share nothing.
     cores: of the device, that a worker keeps busy while it runs a batch; 0 = none.
@@ -58,6 +59,7 @@ class BatchPolicy:
     cores: int = 1
     equal_lengths: bool = False
     unpadded: bool = False
+    shed: bool = True
 
     def exceeds(self, rows: int, tokens: int, size: int) -> bool:
         """Whether a batch is beyond a cap in rows, padded tokens or bytes."""

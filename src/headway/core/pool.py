@@ -12,6 +12,7 @@ from headway.core.ids import BatchKey, VersionId
 from headway.core.lazy import Agenda, PartHeap
 from headway.core.leaving import why
 from headway.core.linger import Linger
+from headway.core.outlook import Outlook
 from headway.core.placement import Placement
 from headway.core.policy import BatchPolicy, Style
 from headway.core.queue import KeyQueue, TenantQueue
@@ -30,6 +31,8 @@ KEEP_KEYS = 16
 class Pool:
     """device: that its workers run on.
     queued: requests with a part that waits.  waiting: parts that wait.  rows: their rows.
+    work_waiting: what those would take one by one, in device nanoseconds.
+    outlook: how forecasts of answers turned out.
     max_queue_delay: the ceiling of waiting for company that is in force: the policy's, or what `linger` says.
     room: what waits, in requests and rows, by tenant.
     starts: the waiting parts whose deadline makes them due, by their latest start.
@@ -47,6 +50,7 @@ class Pool:
         "linger",
         "max_queue_delay",
         "now",
+        "outlook",
         "placement",
         "policy",
         "pressure",
@@ -57,6 +61,7 @@ class Pool:
         "starts",
         "version",
         "waiting",
+        "work_waiting",
     )
 
     def __init__(self, version: VersionId, device: Device, policy: BatchPolicy) -> None:
@@ -66,6 +71,7 @@ class Pool:
         self.cost = CostModel()
         self.fair = device.fair
         self.rate = RateMeter()
+        self.outlook = Outlook()
         self.arrivals = ArrivalRate()
         self.placement = Placement()
         self.keys: dict[BatchKey, KeyQueue] = {}
@@ -74,6 +80,7 @@ class Pool:
         self.queued = 0
         self.waiting = 0
         self.rows = 0
+        self.work_waiting = 0
         self.draining = False
         self.pressure = False
         self.linger: Linger | None = None
@@ -99,6 +106,7 @@ class Pool:
         request.waiting += 1
         self.waiting += 1
         self.rows += part.rows
+        self.work_waiting += part.work
         return self._insert(part, account)
 
     def _insert(self, part: QueuedPart, account: Account) -> KeyQueue:
@@ -130,6 +138,7 @@ class Pool:
             else:
                 self.room.leave(request, (0, part.rows), whole=False)
             self.rows -= part.rows
+            self.work_waiting -= part.work
         self.waiting -= len(parts)
 
     def give_up(self, part: QueuedPart) -> KeyQueue:

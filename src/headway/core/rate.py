@@ -10,23 +10,27 @@ WINDOW: Duration = SECOND
 class RateMeter:
     """Parts finished in this window and the last one: a rate that is at most two windows old."""
 
-    __slots__ = ("_before", "_count", "_since")
+    __slots__ = ("_before", "_count", "_first", "_since")
 
     def __init__(self) -> None:
+        self._first: Instant = 0
+        """When the first part was finished after a time without any: a rate is known a window later."""
         self._since: Instant = 0
         self._count = 0
         self._before = 0
 
     def add(self, count: int, now: Instant) -> None:
         self._roll(now)
+        if not self._count and not self._before:
+            self._first = now
         self._count += count
 
     def time_for(self, parts: int, now: Instant) -> Duration:
-        """How long so many parts will take at the present rate; one second where there is none."""
+        """How long so many parts will take at the present rate; one second where none is known."""
         self._roll(now)
         span = now - self._since
         done = self._count + self._before * (WINDOW - span) / WINDOW
-        if done <= 0:
+        if done <= 0 or now - self._first < WINDOW:  # a few in a moment are no rate: the rest of the window is to come
             return SECOND
         return int(parts * WINDOW / done)
 
@@ -38,10 +42,10 @@ class RateMeter:
             self._since += windows * WINDOW
 
     def snapshot(self) -> list[int]:
-        return [self._since, self._count, self._before]
+        return [self._since, self._count, self._before, self._first]
 
     def restore(self, state: list[int]) -> None:
-        self._since, self._count, self._before = state
+        self._since, self._count, self._before, self._first = state
 
 
 class ArrivalRate:

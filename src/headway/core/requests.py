@@ -99,10 +99,24 @@ class QueuedPart:
     latest_start: when it must start to be in time, as far as was known at its arrival (NEVER: no deadline).
     seq: order of arrival over all parts, and the last word in every tie.
     tight: it is its deadline that makes it due; no more once it has come too near for a tenant beyond its share.
+    lane: its class, or TIGHT where it is its deadline that makes it due.
     work: what it would take alone, in device nanoseconds, as far as was known at its arrival.
     """
 
-    __slots__ = ("bytes", "due", "index", "latest_start", "length", "request", "rows", "seq", "state", "tight", "work")
+    __slots__ = (
+        "bytes",
+        "due",
+        "index",
+        "lane",
+        "latest_start",
+        "length",
+        "request",
+        "rows",
+        "seq",
+        "state",
+        "tight",
+        "work",
+    )
 
     def __init__(
         self,
@@ -115,6 +129,7 @@ class QueuedPart:
         latest_start: Instant,
         seq: int,
         work: Duration,
+        lane: int,
     ) -> None:
         self.request = request
         self.index = index
@@ -126,6 +141,7 @@ class QueuedPart:
         self.seq = seq
         self.work = work
         self.tight = due == latest_start
+        self.lane = lane
         self.state = WAITING
 
     def __lt__(self, other: QueuedPart) -> bool:

@@ -106,7 +106,7 @@ def _request(request: Request, parts: list[QueuedPart], open: bool) -> dict[str,
         "emitted": request.emitted,
         "foreseen": request.foreseen,
         "parts": [
-            [p.index, p.rows, p.length, p.bytes, p.due, p.latest_start, p.seq, p.work, p.tight, p.state.value]
+            [p.index, p.rows, p.length, p.bytes, p.due, p.latest_start, p.seq, p.work, p.lane, p.tight, p.state.value]
             for p in parts
         ],
     }
@@ -127,8 +127,8 @@ def _restore_request(state: State, saved: dict[str, Any]) -> list[QueuedPart]:
     request.attempt, request.emitted, request.foreseen = saved["attempt"], saved["emitted"], saved["foreseen"]
     parts = []
     for *fields, tight, part_state in saved["parts"]:
-        index, rows, length, size, due, latest_start, seq, work = fields
-        part = QueuedPart(request, index, rows, length, size, due, latest_start, seq, work)
+        index, rows, length, size, due, latest_start, seq, work, lane = fields
+        part = QueuedPart(request, index, rows, length, size, due, latest_start, seq, work, lane)
         part.state, part.tight = PartState(part_state), tight
         parts.append(part)
         request.unfinished += part.state in (PartState.WAITING, PartState.RUNNING)
@@ -167,6 +167,7 @@ def _pool(pool: Pool) -> dict[str, Any]:
         "draining": pool.draining,
         "cost": pool.cost.snapshot(),
         "rate": pool.rate.snapshot(),
+        "outlook": pool.outlook.snapshot(),
         "arrivals": pool.arrivals.snapshot(),
         "linger": None if pool.linger is None else pool.linger.snapshot(),
         "overhead": pool.placement.overhead,
@@ -182,6 +183,7 @@ def _restore_pool(state: State, saved: dict[str, Any]) -> None:
     pool.draining = saved["draining"]
     pool.cost = CostModel.restore(saved["cost"])
     pool.rate.restore(saved["rate"])
+    pool.outlook.restore(saved["outlook"])
     pool.arrivals.restore(saved["arrivals"])
     if saved["linger"] is not None:
         pool.linger = Linger.restore(saved["linger"])

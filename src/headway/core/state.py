@@ -32,6 +32,7 @@ class State:
         "devices",
         "draining",
         "effects",
+        "foreseen",
         "limits",
         "next_batch",
         "now",
@@ -62,6 +63,7 @@ class State:
         self.effects: list[Effect] = []
         self.now: Instant = 0
         self.bytes = 0
+        self.foreseen: Duration = 0
         self.draining = False
         self.pressure = False
         self.seq = 0
@@ -122,9 +124,18 @@ class State:
         self.effects.append(ResolveRequest(request.id, outcome, detail, retry_after))
         if request.unfinished:
             self._abandon(request)
+        if request.foreseen:
+            self._learn(request, outcome)
         if request.pool.linger is not None:
             self._measure(request, outcome, request.pool.linger)
         request.parts = []  # or request and parts would keep each other until a garbage collection
+
+    def _learn(self, request: Request, outcome: Outcome) -> None:
+        """How its forecast turned out. One that ran out of time would have taken longer than that."""
+        outlook, took = request.pool.outlook, self.now - request.arrived
+        gave_up = outcome is Outcome.DEADLINE_EXCEEDED or outcome is Outcome.DEADLINE_UNMEETABLE
+        if outcome is Outcome.COMPLETED or (gave_up and took > outlook.expect(request.foreseen)):
+            outlook.learn(request.foreseen, took)
 
     def _measure(self, request: Request, outcome: Outcome, linger: Linger) -> None:
         """Who waited for longer than the SLO and then gave up was not served in time either."""

@@ -260,7 +260,7 @@ def _terms(weights: list[float], scale: float) -> list[CostTerm]:
 
 def _per_second(meter: RateMeter, now: Instant) -> float:
     """Read from outside of `handle`, so without moving the meter's windows on."""
-    since, count, before = meter.snapshot()
+    since, count, before, _ = meter.snapshot()
     age = now - since
     if age >= 2 * WINDOW:
         return 0.0

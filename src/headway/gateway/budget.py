@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 
 class BodyBudget:
-    """bound: in bytes. held: reserved now; 0 when no request is being read or waits for its turn."""
+    """bound: in bytes. held: reserved now; 0 when no request is being read or waits for its turn.
+    admit: asked with the headers of a request before a body is read that is not known to be small. Raises HeadwayError.
+    """
 
     def __init__(self, bound: int) -> None:
         self.bound = bound
         self.held = 0
+        self.admit: Callable[[dict[bytes, bytes]], None] | None = None
 
 
 class Reservation:

@@ -23,15 +23,34 @@ Render: TypeAlias = Callable[[list[list[Any]]], Response]
 
 log = logging.getLogger("headway.gateway")
 
+OVERLOAD = (
+    Outcome.QUEUE_FULL,
+    Outcome.OVERLOADED,
+    Outcome.DEADLINE_UNMEETABLE,
+    Outcome.RECLAIMED,
+    Outcome.NO_WORKER,
+)
+"""Refusals after which a model's fallback is asked. A tenant's own limits are none: it would get around them."""
+SERVED_BY = b"x-headway-served-by"
+
 
 class Call(ABC):
-    """One request that the runtime has. Subclasses say what becomes of its answer."""
+    """One request that the runtime has. Subclasses say what becomes of its answer.
+
+    again: gives it to its model's fallback, if there is one and it was not asked yet. Raises HeadwayError.
+    refusal: what the model itself said, once its fallback was asked.
+    served_by: the fallback that answers, as MODEL/VERSION.  on_served: called when it has.
+    """
 
     def __init__(self, calls: Calls, request: Request) -> None:
         self.id = 0
         self.calls = calls
         self.request = request
         self.pending = Pending()
+        self.again: Callable[[], None] | None = None
+        self.refusal: HeadwayError | None = None
+        self.served_by = b""
+        self.on_served: Callable[[], None] | None = None
 
     @abstractmethod
     def chunk(self, message: StreamChunk) -> None:
@@ -41,10 +60,39 @@ class Call(ABC):
     def reply(self, message: Reply) -> None:
         """The outcome. Whatever this raises becomes the reply."""
 
+    def complete(self, reply: Response | Stream) -> None:
+        if self.served_by:
+            reply.headers = (*reply.headers, (SERVED_BY, self.served_by))
+            if self.on_served is not None:
+                self.on_served()
+        self.again = self.on_served = None  # or they and the call would keep each other
+        self.pending.complete(reply)
+
     def fail(self, error: HeadwayError) -> None:
-        self.pending.complete(self.calls.error_response(error, self.request))
+        self.complete(self.calls.error_response(error, self.request))
+
+    def fall_back(self, refusal: HeadwayError) -> bool:
+        """Whether the fallback has it now."""
+        again, self.again = self.again, None
+        if again is None:
+            return False
+        self.request.on_disconnect = self.request.on_written = None
+        self.refusal = refusal
+        try:
+            again()
+        except HeadwayError:
+            self.stand_by(refusal)
+            return False
+        return True
+
+    def stand_by(self, error: HeadwayError) -> HeadwayError:
+        """What to say where the fallback does not answer: what the model itself said, if it was asked first."""
+        refusal, self.refusal = self.refusal, None
+        self.served_by = b""
+        return refusal or error
 
     def cancelled(self) -> None:
+        self.again = None
         self.calls.cancel(self)
 
     def written(self) -> None:
@@ -54,15 +102,17 @@ class Call(ABC):
 class WholeCall(Call):
     """A request with one answer."""
 
-    def __init__(self, calls: Calls, request: Request, render: Render) -> None:
+    def __init__(self, calls: Calls, request: Request, render: Render | None = None) -> None:
+        """render: may be set later, before the answer comes."""
         super().__init__(calls, request)
-        self._render = render
+        self.render = render
 
     def chunk(self, message: StreamChunk) -> None:
         """Its model does not stream."""
 
     def reply(self, message: Reply) -> None:
-        self.pending.complete(self._render(message.outputs))
+        assert self.render is not None
+        self.complete(self.render(message.outputs))
 
 
 class Calls:
@@ -118,7 +168,8 @@ class Calls:
                 body=body,
             )
         )
-        request.let_go()  # the runtime has counted its payload
+        if call.again is None:
+            request.let_go()  # the runtime has counted its payload
         return call.pending
 
     def chunk(self, message: StreamChunk) -> None:
@@ -131,17 +182,30 @@ class Calls:
         if call is None:
             self._send(Cancel(message.request))  # its client went away while the reply was under way
             return
+        if call.again is not None and self._fell_back(call, message):
+            self._send(Cancel(message.request))  # that reply will never be written
+            return
         call.request.on_disconnect = call.cancelled
         call.request.on_written = call.written
         try:
             if message.outcome is not Outcome.COMPLETED:
-                raise OutcomeError(message.outcome, message.detail, message.retry_after)
+                error = OutcomeError(message.outcome, message.detail, message.retry_after)
+                raise call.stand_by(error) if message.outcome in OVERLOAD else error
             call.reply(message)
         except HeadwayError as error:
             call.fail(error)
         except Exception:
             log.exception("request %s: the reply could not be made", call.request.id)
             call.fail(InternalError(f"internal error, logged under {call.request.id}"))
+
+    def _fell_back(self, call: Call, message: Reply) -> bool:
+        if message.outcome not in OVERLOAD:
+            return False
+        try:
+            return call.fall_back(OutcomeError(message.outcome, message.detail, message.retry_after))
+        except Exception:
+            log.exception("request %s: the fallback could not be asked", call.request.id)
+            return False
 
     def cancel(self, call: Call) -> None:
         self._in_flight.pop(call.id, None)
@@ -154,16 +218,18 @@ class Calls:
 class CollectedCall(Call):
     """A stream whose results are wanted together, in one reply."""
 
-    def __init__(self, calls: Calls, request: Request, finish: Callable[[list[Any]], Response]) -> None:
+    def __init__(self, calls: Calls, request: Request, finish: Callable[[list[Any]], Response] | None = None) -> None:
+        """finish: may be set later, before the answer comes."""
         super().__init__(calls, request)
-        self._finish = finish
+        self.finish = finish
         self._values: list[Any] = []
 
     def chunk(self, message: StreamChunk) -> None:
         self._values.append(message.value)
 
     def reply(self, message: Reply) -> None:
-        self.pending.complete(self._finish(self._values))
+        assert self.finish is not None
+        self.complete(self.finish(self._values))
 
 
 class StreamCall(Call):
@@ -184,7 +250,7 @@ class StreamCall(Call):
     def _begin(self) -> Stream:
         if self._stream is None:
             self._stream = Stream()
-            self.pending.complete(self._stream)
+            self.complete(self._stream)
         return self._stream
 
     def chunk(self, message: StreamChunk) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 import msgspec
 
@@ -53,6 +53,8 @@ class Version:
         self.per_row = frozenset(model.settings.per_row_parameters)
         self.stream_key = BatchKey(self.model, self.number, "stream")
         self._keys: dict[str, BatchKey] = {}
+        self._most_rows: dict[int, int] = {}
+        """By length, as far as it was asked for."""
 
     @property
     def ready(self) -> bool:
@@ -62,6 +64,7 @@ class Version:
         self.state, self.reason, self.retry_after = status.state, status.reason, status.retry_after
         if status.meta is not None and status.meta != self.meta:
             self.meta = status.meta
+            self._most_rows.clear()
             self.inputs = {meta.name: meta for meta in status.meta.inputs}
             self.output_names = tuple(meta.name for meta in status.meta.outputs)
             self.per_row = frozenset(self.settings.per_row_parameters) | frozenset(status.meta.per_row_parameters)
@@ -99,6 +102,14 @@ class Version:
 
     def max_part_rows(self, length: int) -> int:
         """Rows that one batch may hold at this length (>= 1)."""
+        most = self._most_rows.get(length)
+        if most is None:
+            if len(self._most_rows) >= MAX_KEYS:
+                self._most_rows.clear()
+            most = self._most_rows[length] = self._rows_at(length)
+        return most
+
+    def _rows_at(self, length: int) -> int:
         batching = self.settings.batching
         rows = batching.max_batch_size
         if self.meta is not None:
@@ -149,6 +160,14 @@ class Catalog:
         model = self.models.get(status.model)
         if model is not None and status.version in model.versions:
             model.versions[status.version].update(status)
+
+    def configure(self, models: Mapping[str, ModelSettings]) -> None:
+        """Other settings for models that there are."""
+        for name, settings in models.items():
+            model = self.models[name]
+            model.settings = settings
+            for version in model.versions.values():
+                version.settings = settings
 
     def all_versions(self) -> Iterator[Version]:
         for model in self.models.values():

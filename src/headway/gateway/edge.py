@@ -23,11 +23,11 @@ class Edge:
     access: AccessLog | None = None
 
 
-def edge_of(server: Server, tenant_header: str) -> Edge:
+def edge_of(server: Server) -> Edge:
     """As the settings say."""
     return Edge(
         compress_from=server.compress_replies_kb << 10 or NEVER,
         proxies=TrustedProxies(server.trusted_proxies) if server.trusted_proxies else None,
         cors=Cors(server.cors_origins) if server.cors_origins else None,
-        access=AccessLog(tenant_header.lower().encode("latin-1")) if server.access_log else None,
+        access=AccessLog() if server.access_log else None,
     )

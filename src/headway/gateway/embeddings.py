@@ -16,21 +16,26 @@ from msgspec import Meta
 
 from headway.config.settings import Embeddings
 from headway.core.ids import Part
+from headway.gateway.access import Caller
 from headway.gateway.calls import Calls, WholeCall
 from headway.gateway.catalog import Catalog, Version
 from headway.gateway.errors import BadRequest, HeadwayError, InternalError, ModelBroke
 from headway.gateway.exchange import Pending, Request, Response
+from headway.gateway.fallback import Fallbacks
 from headway.gateway.json_errors import in_words
-from headway.gateway.json_tensors import write
+from headway.gateway.json_tensors import text
 from headway.gateway.options import Options
 from headway.gateway.parts import join
 from headway.gateway.signature import signature
 from headway.gateway.tokenizing import TextTokenizer, TokenizerUnavailable, Tokens, find_tokenizer
+from headway.wire.bfloat16 import to_float32
 from headway.wire.messages import InputMeta, PartPayload
 from headway.wire.tensors import NUMPY_DTYPES, Tensor
 
 TOKENIZER_THREADS = 2
 ENCODINGS = ("float", "base64")
+FLOATS = {2: "FP16", 4: "FP32", 8: "FP64"}
+"""By item size."""
 FED = ("input_ids", "attention_mask", "token_type_ids")
 """What can be made from text. A model may declare any of these, as INT64 or INT32."""
 
@@ -58,9 +63,10 @@ log = logging.getLogger("headway.gateway")
 class EmbeddingsApi:
     """`load` before the first request."""
 
-    def __init__(self, catalog: Catalog, calls: Calls, max_parts: int) -> None:
+    def __init__(self, catalog: Catalog, calls: Calls, fallbacks: Fallbacks, max_parts: int) -> None:
         self._catalog = catalog
         self._calls = calls
+        self._fallbacks = fallbacks
         self._max_parts = max_parts
         self._pool = ThreadPoolExecutor(TOKENIZER_THREADS, thread_name_prefix="headway-tokenizer")
         self._tokenizers: dict[tuple[str, int], TextTokenizer] = {}
@@ -77,9 +83,15 @@ class EmbeddingsApi:
     def close(self) -> None:
         self._pool.shutdown(wait=False, cancel_futures=True)
 
-    def handle(self, request: Request, options: Options) -> Pending:
+    def handle(self, request: Request, caller: Caller, options: Options) -> Pending:
         body = _decode(request.body)
+        caller.check_model(body.model)
         version = self._catalog.version(body.model, None)
+        job = _Job(self._calls, version, body, request, options)
+        return self._fallbacks.submit(job.call, version, lambda to: self._send(job, to))
+
+    def _send(self, job: _Job, version: Version) -> None:
+        body = job.body
         tokenizer = self._tokenizers.get((version.model, version.number))
         if tokenizer is None:
             raise BadRequest(
@@ -89,10 +101,9 @@ class EmbeddingsApi:
         _check_dimensions(body, version)
         keep = _kept(body, tokenizer.max_length)
         texts, ids = split_input(body.input, self._max_parts)
-        job = _Job(self._calls, version, body, request, options)
-        request.on_disconnect = job.abandon
+        job.version = version
+        job.call.request.on_disconnect = job.abandon
         self._pool.submit(job.tokenize, tokenizer, texts, ids, keep, asyncio.get_running_loop())
-        return job.call.pending
 
 
 def check_vocabulary(version: Version, tokenizer: TextTokenizer) -> None:
@@ -107,14 +118,14 @@ def check_vocabulary(version: Version, tokenizer: TextTokenizer) -> None:
 
 
 class _Job:
-    """One request between its arrival and its submission."""
+    """One request between its arrival and its submission. version: that it is for, the fallback's in the end."""
 
     def __init__(
         self, calls: Calls, version: Version, body: EmbeddingsBody, request: Request, options: Options
     ) -> None:
         self._calls = calls
-        self._version = version
-        self._body = body
+        self.version = version
+        self.body = body
         self._options = options
         self._tokens = 0
         self._count = 0
@@ -124,6 +135,7 @@ class _Job:
     def abandon(self) -> None:
         """The client went away while its text was being tokenised."""
         self._abandoned = True
+        self.call.again = None
 
     def tokenize(
         self,
@@ -155,13 +167,13 @@ class _Job:
                 raise result
             self._submit(result)
         except HeadwayError as error:
-            self.call.fail(error)
+            self.call.fail(self.call.stand_by(error))
         except Exception:
             log.exception("request %s: submission failed", self.call.request.id)
             self.call.fail(InternalError(f"internal error, logged under {self.call.request.id}"))
 
     def _submit(self, texts: list[Tokens]) -> None:
-        version = self._version
+        version = self.version
         fed = fed_inputs(version)
         self._count = len(texts)
         self._tokens = sum(len(text.ids) for text in texts)
@@ -179,19 +191,23 @@ class _Job:
         self._calls.submit(self.call, key, parts, payload, size, self._options, {})
 
     def _render(self, outputs: list[list[Tensor]]) -> Response:
-        settings = self._version.settings.embeddings or Embeddings()
-        _, array = join(outputs, settings.output, self._count)
+        settings = self.version.settings.embeddings or Embeddings()
+        datatype, array = join(outputs, settings.output, self._count)
+        if datatype == "BF16":
+            array = to_float32(array)
         if array.ndim != 2 or array.dtype.kind != "f":
             raise ModelBroke(
                 f"output {settings.output!r} should be numbers of shape [texts, dimensions], "
                 f"it is {array.dtype} of shape {list(array.shape)}"
             )
-        if self._body.dimensions is not None and self._body.dimensions < array.shape[1]:
-            array = shortened(array, self._body.dimensions)
-        vectors = _as_base64(array) if self._body.encoding_format == "base64" else _as_numbers(settings.output, array)
+        if self.body.dimensions is not None and self.body.dimensions < array.shape[1]:
+            array = shortened(array, self.body.dimensions)
+        vectors: list[str] | list[msgspec.Raw] = (
+            _as_base64(array) if self.body.encoding_format == "base64" else _as_numbers(settings.output, array)
+        )
         data = [{"object": "embedding", "index": index, "embedding": v} for index, v in enumerate(vectors)]
         usage = {"prompt_tokens": self._tokens, "total_tokens": self._tokens}
-        return Response(200, _encode({"object": "list", "data": data, "model": self._body.model, "usage": usage}))
+        return Response(200, _encode({"object": "list", "data": data, "model": self.version.model, "usage": usage}))
 
 
 def split_input(given: str | list[Any], most: int) -> tuple[list[str], list[list[int]]]:
@@ -299,6 +315,9 @@ def _as_base64(array: npt.NDArray[Any]) -> list[str]:
     return [base64.b64encode(row.tobytes()).decode() for row in np.ascontiguousarray(array, "<f4")]
 
 
-def _as_numbers(output: str, array: npt.NDArray[Any]) -> list[list[Any]]:
-    flat, width = write(output, "FP64" if array.dtype.itemsize == 8 else "FP32", array), array.shape[1]
-    return [flat[row * width : (row + 1) * width] for row in range(array.shape[0])]
+def _as_numbers(output: str, array: npt.NDArray[Any]) -> list[msgspec.Raw]:
+    """Each row's JSON. Raises NotRepresentable."""
+    datatype = FLOATS[array.dtype.itemsize]
+    if not np.isfinite(array).all():
+        text(output, datatype, array)  # raises, with the place in all of it
+    return [msgspec.Raw(text(output, datatype, row)) for row in array]

@@ -64,8 +64,15 @@ class NotRepresentable(ClientError):
     code = "not_representable"
 
 
+class Unauthenticated(ClientError):
+    """Nobody knows whose the request is: there is no key, or a wrong one."""
+
+    code = "unauthenticated"
+    http_status = 401
+
+
 class Forbidden(ClientError):
-    """The request may be right, but not from there."""
+    """The request may be right, but not from there, or not from him."""
 
     code = "forbidden"
     http_status = 403
@@ -123,6 +130,12 @@ class ServerError(HeadwayError):
 
 class InternalError(ServerError):
     pass
+
+
+class BadConfiguration(ServerError):
+    """What the file says now cannot be; what it said before stays in force."""
+
+    code = "config_error"
 
 
 class ModelBroke(ServerError):

@@ -36,6 +36,7 @@ class Request:
 
     headers: lower-case name -> value; a repeated header's values are joined by ", ".
     peer: address of the other end of the connection, no port; "" = not known.
+    tenant: whose it was found to be; "" = it was not asked.
     on_disconnect: called once if the client goes away (or is given up) before the reply is written.
     on_written: called once when the last byte of the reply was handed to the socket.
     compressing: its reply is being compressed, by a thread.
@@ -58,6 +59,7 @@ class Request:
         "reply",
         "reservation",
         "target",
+        "tenant",
         "version",
     )
 
@@ -68,6 +70,7 @@ class Request:
         self.version = version
         self.id = ""
         self.peer = ""
+        self.tenant = ""
         self.body = b""
         self.received = 0
         self.keep_alive = False

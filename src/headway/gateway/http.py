@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from email.utils import formatdate
 from pathlib import Path
 from secrets import token_hex
+from typing import cast
 
 from headway.config.settings import Limits
 from headway.gateway.budget import BodyBudget
@@ -17,7 +18,7 @@ from headway.gateway.connection import Connection
 from headway.gateway.edge import Edge
 from headway.gateway.errors import HeadwayError, TooManyConnections
 from headway.gateway.exchange import Handler, Request, Response
-from headway.gateway.listening import bind_unix, identity
+from headway.gateway.listening import address_of, bind_unix, identity
 
 BACKLOG = 1024
 MAX_REQUEST_ID = 128
@@ -59,7 +60,7 @@ class HttpServer:
         self.replies: dict[int, int] = {}
         """How many replies were begun, by status; those to what never became a request among them."""
         self._server: asyncio.Server | None = None
-        self._unix: tuple[Path, tuple[int, int] | None] | None = None
+        self._socket_file: tuple[Path, tuple[int, int] | None] | None = None
         """The socket's file, and which it was when we made it."""
         self._compressor: ThreadPoolExecutor | None = None
         self._sweep_timer: asyncio.TimerHandle | None = None
@@ -73,18 +74,20 @@ class HttpServer:
         self._sweep()
         patience = self.limits.header_timeout_s if tls is not None else None
         self._server = await loop.create_server(
-            lambda: Connection(self), host, port, backlog=BACKLOG, ssl=tls, ssl_handshake_timeout=patience
+            self._connection, host, port, backlog=BACKLOG, ssl=tls, ssl_handshake_timeout=patience
         )
-        address = self._server.sockets[0].getsockname()
-        return address[0], address[1]
+        return address_of(self._server)
 
     async def start_unix(self, path: Path, mode: int) -> None:
         """mode: the socket's permissions. Raises OSError where it can not be had."""
         self._sweep()
         bound = bind_unix(path, mode)
-        self._unix = path, identity(path)
+        self._socket_file = path, identity(path)
         loop = asyncio.get_running_loop()
-        self._server = await loop.create_unix_server(lambda: Connection(self), sock=bound, backlog=BACKLOG)
+        self._server = await loop.create_unix_server(self._connection, sock=bound, backlog=BACKLOG)
+
+    def _connection(self) -> asyncio.BaseProtocol:
+        return cast(asyncio.BaseProtocol, Connection(self))
 
     async def drain(self) -> None:
         """Stop accepting, finish what is in flight, close. Returns when the last connection is gone."""
@@ -108,15 +111,15 @@ class HttpServer:
     def _stop_listening(self) -> None:
         if self._server is not None:
             self._server.close()
-        if self._unix is not None:
-            (path, made), self._unix = self._unix, None
+        if self._socket_file is not None:
+            (path, made), self._socket_file = self._socket_file, None
             if made is not None and identity(path) == made:  # not one that another server has made since
                 path.unlink(missing_ok=True)
 
     @property
     def unix(self) -> bool:
         """Whether it listens on a unix socket."""
-        return self._unix is not None
+        return self._socket_file is not None
 
     @property
     def connections(self) -> int:
@@ -147,7 +150,7 @@ class HttpServer:
         if 0 < len(given) <= MAX_REQUEST_ID and all(33 <= byte <= 126 for byte in given):
             return given.decode("ascii")
         self._ids += 1
-        return f"{self._id_prefix}-{self._ids:x}"
+        return f"{self._id_prefix}-{self._ids}"
 
     def off_loop(self, work: Callable[[], Response], then: Callable[[Response], None]) -> None:
         """Do it in a thread; `then` gets the result, in the loop."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import re
 import struct
+from collections.abc import Sequence
 from functools import lru_cache
 from itertools import chain
 from math import prod
@@ -23,6 +24,7 @@ import numpy.typing as npt
 import orjson
 from msgspec import Meta
 
+from headway.gateway.bfloat16_decimals import decimals
 from headway.gateway.errors import BadRequest, NotRepresentable
 from headway.gateway.floats import shortest
 from headway.wire import bfloat16
@@ -37,6 +39,7 @@ _encode = msgspec.json.Encoder().encode
 
 _ELEMENTS: dict[str, Any] = {
     "BOOL": bool | Annotated[int, Meta(ge=0, le=1)],
+    "BOOL or more": bool | int,
     "UINT8": Annotated[int, Meta(ge=0, le=2**8 - 1)],
     "UINT16": Annotated[int, Meta(ge=0, le=2**16 - 1)],
     "UINT32": Annotated[int, Meta(ge=0, le=2**32 - 1)],
@@ -66,6 +69,25 @@ _CODES = {
     "FP64": "d",
 }
 """As the struct module names them."""
+_INTEGERS = ("UINT8", "UINT16", "UINT32", "UINT64", "INT8", "INT16", "INT32", "INT64")
+_RANGES: dict[str, tuple[float, float]] = {
+    "BOOL": (0, 1),
+    **{
+        datatype: (int(np.iinfo(kind).min), int(np.iinfo(kind).max))
+        for datatype, kind in NUMPY_DTYPES.items()
+        if datatype in _INTEGERS
+    },
+    "BF16": (-3.3895314e38, 3.3895314e38),
+    "FP16": (-65504, 65504),
+    "FP32": (-3.4028235e38, 3.4028235e38),
+}
+"""What a number may be."""
+_WIDE = {"BOOL": "BOOL or more", **dict.fromkeys(_INTEGERS, "INT64")}
+"""The element that takes whatever integer is written where the datatype's own does."""
+WRITTEN_AS_THEY_ARE = frozenset(name for name in NUMPY_DTYPES if name != "FP16")
+"""Whose JSON text is made from their bytes."""
+_DTYPES = {name: np.dtype(code) for name, code in NUMPY_DTYPES.items()}
+_LETTER_N = ord("n")
 _SPACE = b" \t\r\n"
 _NESTED = re.compile(rb"\[\s*\[")
 _PACKED_UP_TO = 4096
@@ -93,9 +115,13 @@ def read(name: str, datatype: str, shape: tuple[int, ...], raw: bytes | memoryvi
     if raw[0] != _OPEN:
         raise BadRequest(f"input {name!r}: data must be an array, got {_excerpt(raw)}")
     nested = raw[1] == _OPEN or (raw[1] in _SPACE and _NESTED.match(raw) is not None)
+    depth = len(shape) if nested else 1
     try:
-        values = _decoder(datatype, len(shape) if nested else 1).decode(raw)
+        values = _decoder(datatype, depth).decode(raw)
     except (msgspec.DecodeError, RecursionError) as error:
+        outside = _first_outside(datatype, depth, raw)
+        if outside:
+            raise _out_of_range(name, datatype, outside) from None
         what = f"nested as the shape {list(shape)} says" if nested else "flat"
         raise BadRequest(f"input {name!r}: data for {datatype}, {what}: {error or 'nested too deeply'}") from None
     if nested:
@@ -104,6 +130,20 @@ def read(name: str, datatype: str, shape: tuple[int, ...], raw: bytes | memoryvi
     if len(values) != expected:
         raise BadRequest(f"input {name!r}: shape {list(shape)} needs {expected} values, data has {len(values)}")
     return _packed(name, datatype, values)
+
+
+def _first_outside(datatype: str, depth: int, raw: bytes | memoryview) -> str:
+    """The first integer beyond the datatype, of data that is all integers; "" where that is not what is wrong."""
+    if datatype not in _WIDE:
+        return ""
+    try:
+        values = _decoder(_WIDE[datatype], depth).decode(raw)
+    except (msgspec.DecodeError, RecursionError):
+        return ""
+    for _ in range(depth - 1):
+        values = list(chain.from_iterable(values))
+    low, high = _RANGES[datatype]
+    return next((f"{value} at position {at}" for at, value in enumerate(values) if not low <= value <= high), "")
 
 
 def _flatten(name: str, values: list[Any], shape: tuple[int, ...]) -> list[Any]:
@@ -159,7 +199,14 @@ def _too_large(name: str, datatype: str, values: list[Any]) -> BadRequest:
 
 
 def _out_of_range(name: str, datatype: str, what: str) -> BadRequest:
-    return BadRequest(f"input {name!r}: {what} is out of the range of {datatype}")
+    return BadRequest(f"input {name!r}: {what} is out of the range of {datatype}, {_allowed(datatype)}", param=name)
+
+
+def _allowed(datatype: str) -> str:
+    if datatype == "BOOL":
+        return "which takes true, false, 0 and 1"
+    low, high = _RANGES[datatype]
+    return f"{low} to {high}"
 
 
 def _first_too_large(values: list[Any], dtype: str) -> str:
@@ -178,17 +225,25 @@ def _excerpt(raw: bytes | memoryview) -> str:
 
 
 def text(name: str, datatype: str, array: Array) -> bytes:
-    """As `write`, but the JSON text: for FP32, FP64 and the integers by a writer that knows arrays. Raises
+    """As `write`, but the JSON text: for all numbers but FP16 by a writer that knows arrays. Raises
     NotRepresentable."""
     if datatype in ("BYTES", "FP16"):
         return _encode(write(name, datatype, array))
-    flat = array.reshape(-1)
     if datatype == "BF16":
-        flat = bfloat16.to_float32(flat)
-    elif not flat.flags.aligned:  # bytes from the channel may begin anywhere; the writer reads whole words
-        flat = flat.copy()
+        return _numbers(name, decimals(array.reshape(-1)))
+    return text_of(name, datatype, [array.tobytes()])
+
+
+def text_of(name: str, datatype: str, buffers: Sequence[bytes | bytearray | memoryview]) -> bytes:
+    """As `text`, from the bytes of the parts; for the datatypes in `WRITTEN_AS_THEY_ARE`."""
+    # Copied even where there is one: bytes from the channel may begin anywhere, the writer reads whole words.
+    raw = bytes(buffers[0]) if len(buffers) == 1 else b"".join(buffers)
+    return _numbers(name, np.frombuffer(raw, _DTYPES[datatype]))
+
+
+def _numbers(name: str, flat: Array) -> bytes:
     written = orjson.dumps(flat, option=orjson.OPT_SERIALIZE_NUMPY)
-    if b"null" in written:  # what it writes for NaN and infinity
+    if _LETTER_N in written:  # it writes null for NaN and infinity, and no other word with this letter
         raise _not_finite(name, flat)
     return written
 
@@ -199,7 +254,7 @@ def write(name: str, datatype: str, array: Array) -> list[Any]:
     if datatype == "BYTES":
         return [_text(name, element) for element in flat.tolist()]
     if datatype == "BF16":
-        flat = bfloat16.to_float32(flat)
+        flat = decimals(flat)
     if flat.dtype.kind != "f":
         values: list[Any] = flat.tolist()
         return values

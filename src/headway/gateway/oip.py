@@ -24,20 +24,33 @@ from headway.wire.messages import PartPayload
 from headway.wire.tensors import DATATYPES, Tensor
 
 
-class InferRequest(msgspec.Struct):
+class InferRequest:
     """A checked request, cut. size: payload bytes. parameters: for the executor (those for scheduling are gone).
 
     outputs: those wanted, in that order, and whether as binary data.
     """
 
-    id: str | None
-    key: BatchKey
-    rows: int
-    parts: list[Part]
-    payload: list[PartPayload]
-    size: int
-    parameters: dict[str, Any]
-    outputs: list[tuple[str, bool]]
+    __slots__ = ("id", "key", "outputs", "parameters", "parts", "payload", "rows", "size")
+
+    def __init__(
+        self,
+        id: str | None,
+        key: BatchKey,
+        rows: int,
+        parts: list[Part],
+        payload: list[PartPayload],
+        size: int,
+        parameters: dict[str, Any],
+        outputs: list[tuple[str, bool]],
+    ) -> None:
+        self.id = id
+        self.key = key
+        self.rows = rows
+        self.parts = parts
+        self.payload = payload
+        self.size = size
+        self.parameters = parameters
+        self.outputs = outputs
 
 
 def read_body(raw: bytes, json_length: bytes | None, version: Version) -> tuple[InferBody, memoryview]:

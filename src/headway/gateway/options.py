@@ -7,36 +7,39 @@ from typing import Any
 
 import msgspec
 
+from headway.gateway.access import Caller
 from headway.gateway.errors import BadRequest
 from headway.gateway.exchange import Request
 
-CLASSES: dict[int, int] = {0: 1, 1: 0, 2: 1}
-"""The protocol's `priority` (0 = default, 1 = highest) -> class of the scheduler (0 = most urgent); >= 3 -> 2."""
+CLASSES: dict[int, int] = {1: 0, 2: 1}
+"""The protocol's `priority` (1 = highest) -> class of the scheduler (0 = most urgent); >= 3 -> 2; 0 = the usual one."""
 LOWEST_CLASS = 2
-MAX_TENANT = 64
-DEFAULT_TENANT = "default"
 
 
 class Options(msgspec.Struct, frozen=True):
-    """timeout: nanoseconds that the client gives it, None = as long as the server lets it."""
+    """timeout: nanoseconds that it has, None = as long as the server lets it."""
 
     timeout: int | None
     priority: int
     tenant: str
 
 
-def read_options(request: Request, tenant_header: bytes, parameters: dict[str, Any]) -> Options:
+def read_options(request: Request, caller: Caller, parameters: dict[str, Any]) -> Options:
     """Headers and the body's `timeout` (µs) and `priority`. Of two timeouts the shorter counts; the body's
-    priority goes before the header's. Raises BadRequest."""
+    priority goes before the header's. Raises BadRequest, and Forbidden for a class that the caller may not use."""
     headers = request.headers
-    return Options(
-        _timeout(headers.get(b"x-request-timeout-ms"), parameters.get("timeout")),
-        _priority(headers.get(b"x-priority"), parameters.get("priority")),
-        _tenant(headers.get(tenant_header) if tenant_header else None),
-    )
+    timeout = _timeout(headers.get(b"x-request-timeout-ms"), parameters.get("timeout"))
+    priority = _priority(headers.get(b"x-priority"), parameters.get("priority"))
+    if priority is None:
+        priority = caller.usual_class
+    elif caller.classes:
+        caller.check_class(priority)
+    return Options(caller.default_timeout if timeout is None else timeout, priority, caller.tenant)
 
 
 def _timeout(header: bytes | None, parameter: Any) -> int | None:
+    if header is None and parameter is None:
+        return None
     timeouts = []
     if header is not None:
         try:
@@ -54,24 +57,17 @@ def _timeout(header: bytes | None, parameter: Any) -> int | None:
     return min(timeouts, default=None)
 
 
-def _priority(header: bytes | None, parameter: Any) -> int:
+def _priority(header: bytes | None, parameter: Any) -> int | None:
+    """The scheduler's class; None = the usual one."""
     if parameter is None:
         if header is None:
-            return CLASSES[0]
+            return None
         if not header.isdigit() or len(header) > 9:
             raise BadRequest(f"x-priority must be an integer >= 0 (0 = default, 1 = highest), got {_shown(header)}")
         parameter = int(header)
     if type(parameter) is not int or parameter < 0:
         raise BadRequest(f"parameter 'priority' must be an integer >= 0 (0 = default, 1 = highest), got {parameter!r}")
-    return CLASSES.get(parameter, LOWEST_CLASS)
-
-
-def _tenant(header: bytes | None) -> str:
-    if not header:
-        return DEFAULT_TENANT
-    if len(header) > MAX_TENANT:
-        raise BadRequest(f"the tenant's name may have {MAX_TENANT} bytes, this one has {len(header)}")
-    return header.decode("latin-1")
+    return CLASSES.get(parameter, LOWEST_CLASS) if parameter else None
 
 
 def _shown(header: bytes) -> str:

@@ -34,6 +34,8 @@ BUSY_RETRY = 1_000_000_000
 """Nanoseconds after which one may try again where too many bodies are being read."""
 SMALL_PIECE = 4096
 """Bytes; smaller pieces of a body are put together at once: as objects they would take many times their size."""
+SMALL_BODY = 64 << 10
+"""Bytes that are read from anybody before it is looked at whose they are."""
 CHUNK_OVERHEAD = 16
 """Bytes around each chunk of a chunked body that nobody minds."""
 TAKEN = ((b"accept-encoding", b"gzip, deflate"),)
@@ -87,6 +89,7 @@ class Reader:
         self.abandon()
         self.method = b""
         self.target = b""
+        self._version = ""
         self._headers: dict[bytes, bytes] = {}
         self._header_bytes = 0
         self._header_count = 0
@@ -202,7 +205,7 @@ class Reader:
         self.mark += 1
         self._unparsed = 0
         self.method = self._parser.get_method()
-        version = self._parser.get_http_version()
+        version = self._version = self._parser.get_http_version()
         headers = self._headers
         if version != "1.1" and version != "1.0":
             raise Refused(HttpVersionUnsupported(f"HTTP/{version} is not spoken here, HTTP/1.1 is"))
@@ -220,8 +223,17 @@ class Reader:
                 )
             self.wants_continue = version == "1.1"
         if self._has_body():
+            self._ask_admission(int(length or 0))
             self._reservation = Reservation(self._budget)
             self._reserve(0 if self._inflater is not None else int(length or 0))
+
+    def _ask_admission(self, length: int) -> None:
+        """length: 0 = not known. What is unpacked may be any size."""
+        if self._budget.admit is not None and (self._inflater is not None or not 0 < length <= SMALL_BODY):
+            try:
+                self._budget.admit(self._headers)
+            except HeadwayError as error:
+                raise Refused(error) from None
 
     def _reserve(self, count: int) -> None:
         """Before the bytes are kept, and before they are asked for where the client says how many there will be."""
@@ -324,7 +336,7 @@ class Reader:
         self.mark += 1
         self._unparsed = 0
         self.wants_continue = False
-        request = Request(self.method, self.target, self._headers, self._parser.get_http_version())
+        request = Request(self.method, self.target, self._headers, self._version)
         request.body = bytes(self._body[0]) if len(self._body) == 1 else b"".join(self._body)
         request.reservation, self._reservation = self._reservation, None
         request.keep_alive = self._parser.should_keep_alive() and self.method != b"CONNECT"

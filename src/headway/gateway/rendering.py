@@ -9,7 +9,7 @@ import msgspec
 from headway.gateway.binary_tensors import HEADER, OCTETS
 from headway.gateway.catalog import Version
 from headway.gateway.exchange import Response
-from headway.gateway.json_tensors import text
+from headway.gateway.json_tensors import WRITTEN_AS_THEY_ARE, text, text_of
 from headway.gateway.oip import InferRequest
 from headway.gateway.parts import join, join_raw
 from headway.wire.tensors import Tensor
@@ -35,8 +35,12 @@ def render(request: InferRequest, version: Version, outputs: list[list[Tensor]])
 
 
 def _json(name: str, rows: int, outputs: list[list[Tensor]]) -> dict[str, Any]:
-    datatype, array = join(outputs, name, rows)
-    return {"name": name, "datatype": datatype, "shape": array.shape, "data": msgspec.Raw(text(name, datatype, array))}
+    datatype, shape, buffers = join_raw(outputs, name, rows)
+    if datatype in WRITTEN_AS_THEY_ARE:
+        written = text_of(name, datatype, buffers)
+    else:
+        written = text(name, datatype, join(outputs, name, rows)[1])
+    return {"name": name, "datatype": datatype, "shape": shape, "data": msgspec.Raw(written)}
 
 
 def _binary(name: str, rows: int, outputs: list[list[Tensor]], behind: Buffers) -> dict[str, Any]:

@@ -8,7 +8,7 @@ an empty one matches nothing (404).
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TypeAlias
+from typing import Any, TypeAlias
 from urllib.parse import unquote_to_bytes
 
 import httptools
@@ -95,9 +95,10 @@ def path_of(target: bytes) -> bytes:
     """The path of a request target in origin form or absolute form."""
     if not target.startswith(b"/"):
         try:
-            return bytes(httptools.parse_url(target).path or b"/")
+            url: Any = httptools.parse_url(target)  # its declaration does not say that it may have no path
         except httptools.HttpParserInvalidURLError:
             return target
+        return bytes(url.path or b"/")
     return target.partition(b"?")[0].partition(b"#")[0]
 
 

@@ -6,25 +6,28 @@ a known version that is not ready is a 503 with Retry-After wherever the model w
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, TypeAlias
 
 import msgspec
 
 from headway import __version__
 from headway.gateway import stream
-from headway.gateway.admin import admin
+from headway.gateway.access import Access, Caller
+from headway.gateway.admin import AdminGate
 from headway.gateway.binary_tensors import HEADER as JSON_LENGTH
 from headway.gateway.calls import Calls, WholeCall
 from headway.gateway.catalog import Catalog, Version
 from headway.gateway.embeddings import EmbeddingsApi
 from headway.gateway.errors import NotFound, NotImplementedHere
-from headway.gateway.exchange import Pending, Request, Response
+from headway.gateway.exchange import Pending, Request, Response, Stream
+from headway.gateway.fallback import Fallbacks
 from headway.gateway.model_pages import configuration, index, metadata, wants_ready_only
 from headway.gateway.oip import check, read_body
-from headway.gateway.options import Options, read_options
+from headway.gateway.options import read_options
+from headway.gateway.reloading import reload
 from headway.gateway.rendering import render
-from headway.gateway.router import Parameters, Router
+from headway.gateway.router import Parameters, RouteHandler, Router
 
 EXTENSIONS = ("binary_tensor_data", "model_configuration", "parameters", "schedule_policy")
 """Those that always work. schedule_policy: the request parameters `priority` and `timeout`."""
@@ -38,6 +41,9 @@ Explain: TypeAlias = Callable[[str, int], dict[str, Any] | None]
 Statistics: TypeAlias = Callable[[str, int], dict[str, Any]]
 """What a model's version has done since the server started, as the statistics extension has it."""
 
+Reload: TypeAlias = Callable[[], Awaitable[dict[str, Any]]]
+"""Reads the configuration again; what changed, as JSON values. Raises ConfigError, and then nothing has changed."""
+
 _encode = msgspec.json.Encoder().encode
 
 
@@ -47,27 +53,32 @@ class Routes:
         catalog: Catalog,
         calls: Calls,
         embeddings: EmbeddingsApi,
-        tenant_header: bytes,
+        fallbacks: Fallbacks,
+        access: Access,
+        gate: AdminGate,
         max_parts: int,
         metrics: Metrics | None,
         explain: Explain | None,
         statistics: Statistics | None,
-        allow_remote_admin: bool,
+        reload: Reload | None,
         started: int,
     ) -> None:
         """started: Unix seconds, said to be when the models were made.
 
-        metrics, explain, statistics: None = no such page.
+        metrics, explain, statistics, reload: None = no such page.
         """
         self._catalog = catalog
         self._calls = calls
         self._embeddings = embeddings
-        self._tenant_header = tenant_header
+        self._fallbacks = fallbacks
+        self.access = access
+        """Exchanged when the settings change."""
+        self._gate = gate
         self._max_parts = max_parts
         self._metrics = metrics
         self._explain = explain
         self._statistics = statistics
-        self._allow_remote_admin = allow_remote_admin
+        self._reload = reload
         self._started = started
 
     def router(self) -> Router:
@@ -80,26 +91,55 @@ class Routes:
             add("GET", path, self.model_metadata)
             add("GET", f"{path}/ready", self.model_ready)
             add("GET", f"{path}/config", self.model_configuration)
-            add("GET", f"{path}/stats", self.model_statistics)
-            add("GET", f"{path}/explain", admin(self.explain, self._allow_remote_admin))
+            add("GET", f"{path}/stats", self._counts(self.model_statistics))
             add("POST", f"{path}/infer", self.infer)
             add("POST", f"{path}/generate", self.generate)
             add("POST", f"{path}/generate_stream", self.generate_stream)
-        add("GET", "/v2/models/stats", self.statistics)
+        add("GET", "/v2/models/stats", self._counts(self.statistics))
         add("POST", "/v2/repository/index", self.repository_index)
-        add("POST", "/v2/repository/models/{model}/load", admin(self.load_or_unload, self._allow_remote_admin))
-        add("POST", "/v2/repository/models/{model}/unload", admin(self.load_or_unload, self._allow_remote_admin))
         add("GET", "/v1/models", self.models)
         add("GET", "/v1/models/{model}", self.model)
         add("POST", "/v1/embeddings", self.embeddings)
         add("GET", "/health", self.health)
         add("GET", "/ready", self.ready)
-        add("GET", "/metrics", self.metrics)
+        self._add_admin(router, self._gate.before)
         return router
+
+    def admin_router(self) -> Router:
+        """Of an address of its own: what is for whoever operates the server, and nothing else."""
+        router = Router()
+        for path in ("/health", "/v2/health/live"):
+            router.add("GET", path, self.live)
+        router.add("GET", "/ready", self._gate.before_own(self.all_ready))
+        router.add("GET", "/v2/health/ready", self.server_ready)
+        for path in ("/v2/models/{model}", "/v2/models/{model}/versions/{version}"):
+            router.add("GET", f"{path}/stats", self._gate.before_own(self.model_statistics))
+        router.add("GET", "/v2/models/stats", self._gate.before_own(self.statistics))
+        self._add_admin(router, self._gate.before_own)
+        return router
+
+    def _add_admin(self, router: Router, gate: Callable[[RouteHandler], RouteHandler]) -> None:
+        for path in ("/v2/models/{model}", "/v2/models/{model}/versions/{version}"):
+            router.add("GET", f"{path}/explain", gate(self.explain))
+        router.add("POST", "/v2/repository/models/{model}/load", gate(self.load_or_unload))
+        router.add("POST", "/v2/repository/models/{model}/unload", gate(self.load_or_unload))
+        router.add("GET", "/metrics", gate(self.metrics))
+        router.add("POST", "/reload", gate(self.reload))
+
+    def _counts(self, handler: RouteHandler) -> RouteHandler:
+        """Statistics count all tenants together: where those are kept apart by keys, they are for the operator."""
+
+        def gated(request: Request, at: Parameters) -> Response | Pending | Stream:
+            if self.access.keyed:
+                self._gate.check(request)
+            return handler(request, at)
+
+        return gated
 
     # -- Open Inference Protocol ------------------------------------------------------------------
 
     def server_metadata(self, request: Request, at: Parameters) -> Response:
+        self.access(request)
         extensions = [*EXTENSIONS, "statistics"] if self._statistics is not None else EXTENSIONS
         return _json({"name": "headway", "version": __version__, "extensions": extensions})
 
@@ -111,19 +151,19 @@ class Routes:
         return _json({"ready": ready}, 200 if ready else 503)
 
     def model_metadata(self, request: Request, at: Parameters) -> Response:
-        version = self._version(at)
+        version = self._asked(request, at)[1]
         versions = list(self._catalog.model(version.model).versions)
         return _json(metadata(version, versions, version.declared()))
 
     def model_ready(self, request: Request, at: Parameters) -> Response:
-        version = self._version(at)
+        version = self._asked(request, at)[1]
         body: dict[str, Any] = {"name": version.model, "ready": version.ready}
         if version.ready:
             return _json(body)
         return _json(body | {"state": version.state, "reason": version.reason}, 503)
 
     def model_configuration(self, request: Request, at: Parameters) -> Response:
-        version = self._version(at)
+        version = self._asked(request, at)[1]
         return _json(configuration(version, version.declared()))
 
     def model_statistics(self, request: Request, at: Parameters) -> Response:
@@ -141,38 +181,53 @@ class Routes:
         return _json({"model_stats": [self._statistics(v.model, v.number) for v in versions]})
 
     def repository_index(self, request: Request, at: Parameters) -> Response:
-        return _json(index(self._catalog, wants_ready_only(request.body)))
+        caller = self.access(request)
+        entries = index(self._catalog, wants_ready_only(request.body))
+        return _json([entry for entry in entries if caller.may_call(entry["name"])])
 
     def load_or_unload(self, request: Request, at: Parameters) -> Response:
         self._catalog.model(at["model"])
         raise NotImplementedHere("models are loaded when the server starts; loading and unloading is not supported")
 
     def infer(self, request: Request, at: Parameters) -> Pending:
-        version = self._version(at)
+        caller, version = self._asked(request, at)
+        call = WholeCall(self._calls, request)
+        return self._fallbacks.submit(call, version, lambda to: self._send(call, caller, to))
+
+    def _send(self, call: WholeCall, caller: Caller, version: Version) -> None:
         version.require_ready()
+        request = call.request
         body, tail = read_body(request.body, request.headers.get(JSON_LENGTH), version)
-        options = self._options(request, body.parameters or {})
+        options = read_options(request, caller, body.parameters or {})
         checked = check(body, version, self._max_parts, tail)
-        call = WholeCall(self._calls, request, lambda outputs: render(checked, version, outputs))
+        call.render = lambda outputs: render(checked, version, outputs)
         payload, checked.payload = checked.payload, []  # from here on the runtime's alone
-        return self._calls.submit(call, checked.key, checked.parts, payload, checked.size, options, checked.parameters)
+        self._calls.submit(call, checked.key, checked.parts, payload, checked.size, options, checked.parameters)
 
     def generate(self, request: Request, at: Parameters) -> Pending:
-        return stream.generate(self._calls, self._version(at), request, self._options(request, {}))
+        caller, version = self._asked(request, at)
+        options = read_options(request, caller, {})
+        return stream.generate(self._calls, self._fallbacks, version, request, options)
 
     def generate_stream(self, request: Request, at: Parameters) -> Pending:
-        return stream.generate_stream(self._calls, self._version(at), request, self._options(request, {}))
+        caller, version = self._asked(request, at)
+        options = read_options(request, caller, {})
+        return stream.generate_stream(self._calls, self._fallbacks, version, request, options)
 
     # -- OpenAI -----------------------------------------------------------------------------------
 
     def models(self, request: Request, at: Parameters) -> Response:
-        return _json({"object": "list", "data": [self._model_entry(name) for name in self._catalog.models]})
+        caller = self.access(request)
+        names = [name for name in self._catalog.models if caller.may_call(name)]
+        return _json({"object": "list", "data": [self._model_entry(name) for name in names]})
 
     def model(self, request: Request, at: Parameters) -> Response:
+        self.access(request).check_model(at["model"])
         return _json(self._model_entry(self._catalog.model(at["model"]).name))
 
     def embeddings(self, request: Request, at: Parameters) -> Pending:
-        return self._embeddings.handle(request, self._options(request, {}))
+        caller = self.access(request)
+        return self._embeddings.handle(request, caller, read_options(request, caller, {}))
 
     # -- operation --------------------------------------------------------------------------------
 
@@ -181,13 +236,22 @@ class Routes:
         return _json({"live": True})
 
     def ready(self, request: Request, at: Parameters) -> Response:
+        """Whether all is ready may everybody know; of which models, whoever may call them."""
+        caller = self.access.if_known(request)
+        return self._readiness(lambda model: caller is not None and caller.may_call(model))
+
+    def all_ready(self, request: Request, at: Parameters) -> Response:
+        return self._readiness(lambda model: True)
+
+    def _readiness(self, is_shown: Callable[[str], bool]) -> Response:
         ready = self._catalog.ready
         models = [
             {"model": v.model, "version": str(v.number), "ready": v.ready, "state": v.state, "reason": v.reason}
             for v in self._catalog.all_versions()
+            if is_shown(v.model)
         ]
         body: dict[str, Any] = {"ready": ready, "models": models}
-        if not models:
+        if not self._catalog.models:
             body["reason"] = "no models are configured"
         return _json(body, 200 if ready else 503)
 
@@ -196,6 +260,11 @@ class Routes:
             raise NotFound("metrics are switched off")
         content_type, body = self._metrics()
         return Response(200, body, content_type)
+
+    def reload(self, request: Request, at: Parameters) -> Pending:
+        if self._reload is None:
+            raise NotFound("the configuration cannot be read again")
+        return reload(self._reload, request)
 
     def explain(self, request: Request, at: Parameters) -> Response:
         if self._explain is None:
@@ -212,8 +281,11 @@ class Routes:
     def _version(self, at: Parameters) -> Version:
         return self._catalog.version(at["model"], at.get("version"))
 
-    def _options(self, request: Request, parameters: dict[str, Any]) -> Options:
-        return read_options(request, self._tenant_header, parameters)
+    def _asked(self, request: Request, at: Parameters) -> tuple[Caller, Version]:
+        """Who asks, and for what. Whether he may is looked at first: he learns of no model that he may not call."""
+        caller = self.access(request)
+        caller.check_model(at["model"])
+        return caller, self._version(at)
 
     def _model_entry(self, name: str) -> dict[str, Any]:
         return {"id": name, "object": "model", "created": self._started, "owned_by": "headway"}

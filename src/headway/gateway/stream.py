@@ -14,6 +14,7 @@ from headway.gateway.calls import Call, Calls, CollectedCall, StreamCall
 from headway.gateway.catalog import Version
 from headway.gateway.errors import BadRequest, HeadwayError, oip_body
 from headway.gateway.exchange import Pending, Request, Response
+from headway.gateway.fallback import Fallbacks
 from headway.gateway.json_errors import in_words
 from headway.gateway.options import Options
 from headway.wire.messages import PartPayload
@@ -24,18 +25,22 @@ _pack = msgspec.msgpack.Encoder().encode
 _body_decoder = msgspec.json.Decoder(dict[str, Any])
 
 
-def generate_stream(calls: Calls, version: Version, request: Request, options: Options) -> Pending:
-    body = _body(version, request)
-    return _submit(calls, StreamCall(calls, request, _event, _error_event), version, body, options)
+def generate_stream(
+    calls: Calls, fallbacks: Fallbacks, version: Version, request: Request, options: Options
+) -> Pending:
+    call = StreamCall(calls, request, _event, _error_event)
+    return fallbacks.submit(call, version, lambda to: _submit(calls, call, to, _body(to, request), options))
 
 
-def generate(calls: Calls, version: Version, request: Request, options: Options) -> Pending:
-    body = _body(version, request)
+def generate(calls: Calls, fallbacks: Fallbacks, version: Version, request: Request, options: Options) -> Pending:
+    call = CollectedCall(calls, request)
 
-    def finish(values: list[Any]) -> Response:
-        return Response(200, _encode(collected(version, values)))
+    def send(to: Version) -> None:
+        body = _body(to, request)
+        call.finish = lambda values: Response(200, _encode(collected(to, values)))
+        _submit(calls, call, to, body, options)
 
-    return _submit(calls, CollectedCall(calls, request, finish), version, body, options)
+    return fallbacks.submit(call, version, send)
 
 
 def collected(version: Version, values: list[Any]) -> dict[str, Any]:
@@ -62,9 +67,9 @@ def _body(version: Version, request: Request) -> dict[str, Any]:
     return body
 
 
-def _submit(calls: Calls, call: Call, version: Version, body: dict[str, Any], options: Options) -> Pending:
+def _submit(calls: Calls, call: Call, version: Version, body: dict[str, Any], options: Options) -> None:
     size = len(call.request.body)
-    return calls.submit(call, version.stream_key, [Part(1, 1)], [PartPayload([])], size, options, {}, body)
+    calls.submit(call, version.stream_key, [Part(1, 1)], [PartPayload([])], size, options, {}, body)
 
 
 def _event(value: Any) -> bytes:

@@ -9,8 +9,8 @@ import msgspec
 from headway.config.huggingface import Encoder, FolderError, read_encoder
 from headway.config.settings import Bounds, Embeddings, ModelSettings
 
-OUTPUT = "embedding"
-"""What the pooled vector is called; the states of the tokens are `last_hidden_state`."""
+OUTPUT, STATES = "embedding", "last_hidden_state"
+"""What the pooled vector is called, and the states of the tokens where nothing is pooled."""
 
 
 def filled_in(folder: Path, settings: ModelSettings) -> ModelSettings:
@@ -30,6 +30,15 @@ def filled_in(folder: Path, settings: ModelSettings) -> ModelSettings:
     )
 
 
+def output_of(settings: ModelSettings, told: Encoder) -> str:
+    """The one output that it has."""
+    return STATES if _pooling(settings, told) == "none" else OUTPUT
+
+
+def _pooling(settings: ModelSettings, told: Encoder) -> str:
+    return settings.torch.pooling or told.pooling or "none"
+
+
 def _check_length(place: str, wanted: int, told: Encoder) -> None:
     if told.positions and wanted > told.positions:
         raise FolderError(f"{place} = {wanted}: expected at most {told.positions}, the model has no more positions")
@@ -41,13 +50,12 @@ def _bounds(told: Encoder) -> dict[str, Bounds]:
 
 
 def _embeddings(folder: Path, settings: ModelSettings, told: Encoder) -> Embeddings | None:
-    pooling = settings.torch.pooling or told.pooling or "none"
     name = Embeddings().tokenizer
-    if pooling == "none" or not any((place / name).is_file() for place in (folder, folder.parent)):
+    if _pooling(settings, told) == "none" or not any((place / name).is_file() for place in (folder, folder.parent)):
         return None
     longest = settings.max_length or told.positions
     lengths = [length for length in (told.max_length or Embeddings().max_length, longest) if length]
     return Embeddings(tokenizer=name, max_length=min(lengths), output=OUTPUT)
 
 
-__all__ = ["OUTPUT", "FolderError", "filled_in"]
+__all__ = ["OUTPUT", "FolderError", "filled_in", "output_of"]

@@ -14,8 +14,9 @@ from typing import Any, TypeAlias
 from headway.config.errors import ConfigError, Problem, nearest
 from headway.config.huggingface import is_encoder
 from headway.config.load import load_model_settings
-from headway.config.settings import ModelSettings
+from headway.config.settings import ModelSettings, Torch
 from headway.registry.encoders import FolderError, filled_in
+from headway.registry.naming import misnamed
 from headway.registry.spec import VersionSpec
 
 Overrides: TypeAlias = Mapping[str, Mapping[str, Any]]
@@ -81,6 +82,8 @@ def survey_model(folder: Path, override: Mapping[str, Any]) -> tuple[list[Versio
         problems.append(Problem(str(folder), "", f"holds no version; {LAYOUT}"))
     if settings and specs:
         problems += missing_default(manifest, settings, [spec.version for spec in specs])
+        problems += unused_torch(manifest, settings, specs)
+        problems += [problem for spec in specs for problem in misnamed(manifest, spec)]
     return (specs if settings else []), problems
 
 
@@ -160,6 +163,15 @@ def missing_default(manifest: Path, settings: ModelSettings, versions: list[int]
         return []
     text = f"expected a version that is there ({', '.join(map(str, versions))}), got {settings.default_version}"
     return [Problem(str(manifest), "default_version", text)]
+
+
+def unused_torch(manifest: Path, settings: ModelSettings, specs: list[VersionSpec]) -> list[Problem]:
+    """A table that changes nothing is hardly what was meant."""
+    if settings.torch == Torch() or any(spec.executor == "torch" for spec in specs):
+        return []
+    run_by = " and ".join(dict.fromkeys(f'"{spec.executor}"' for spec in specs))
+    text = f"expected no such table: it is for models that the executor torch runs, this one is run by {run_by}"
+    return [Problem(str(manifest), "torch", text)]
 
 
 def stray_files(models_dir: Path) -> list[Problem]:

@@ -38,8 +38,10 @@ class Peer(Protocol):
         """Once, whoever closed it. cause: "channel closed", or "protocol violation: ..."."""
 
 
-class Channel(asyncio.Protocol):
-    """peer: may be exchanged once it is known who is at the other end."""
+class Channel:
+    """An asyncio.Protocol by behaviour, not by class (decision 31).
+
+    peer: may be exchanged once it is known who is at the other end."""
 
     def __init__(self, peer: Peer) -> None:
         self.peer = peer
@@ -107,6 +109,10 @@ class Channel(asyncio.Protocol):
                 self.peer.received(self, message, tensors)
         except ProtocolViolation as violation:
             self._end(f"protocol violation: {violation}")
+
+    def eof_received(self) -> bool:
+        """Who sends nothing more is gone."""
+        return False
 
     def pause_writing(self) -> None:
         self._paused = True

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from typing import cast
 
 import msgspec
 
@@ -62,7 +63,10 @@ class LiveCrew:
         deliver: Callable[[ToGateway], None],
         observer: Observer,
         clock: Clock,
+        slos_ms: Mapping[VersionId, float] | None = None,
     ) -> None:
+        """versions: may be given other settings, see `aim`.  slos_ms: the tightest of each model's and its tenants',
+        0 = none; not given = the models' own."""
         self._versions = versions
         self._places = places
         self._post = post
@@ -72,11 +76,10 @@ class LiveCrew:
         self._metas: dict[VersionId, ModelMeta] = {}
         self.safety: dict[VersionId, SafetyReport] = {}
         """What a worker found of each version: the strictest, of several workers."""
-        self._policies: dict[VersionId, BatchPolicy] = {
-            version: batch_policy(spec.settings, places[version]) for version, spec in versions.items()
-        }
+        self._slos_ms = slos_ms or {}
         self._lowered: dict[VersionId, int] = {}
         """Caps in tokens of versions that ran out of memory."""
+        self._policies: dict[VersionId, BatchPolicy] = {version: self.policy(version) for version in versions}
         self._told: dict[VersionId, VersionStatus] = {}
         self._draining = False
         self._supervisor: Supervisor
@@ -87,6 +90,29 @@ class LiveCrew:
         self._supervisor = supervisor
         self._effects = effects
 
+    def aim(self, slos_ms: Mapping[VersionId, float]) -> None:
+        """The versions' settings may have changed, and these are their SLOs. The core is told of what differs."""
+        self._slos_ms = slos_ms
+        for version in self._versions:
+            self._configure(version, self.policy(version))
+
+    def policy(self, version: VersionId) -> BatchPolicy:
+        """As the settings say, within what was found of the version, if it was loaded."""
+        settings, place, slo_ms = self._versions[version].settings, self._places[version], self._slos_ms.get(version)
+        meta, report = self._metas.get(version), self.safety.get(version)
+        if meta is None or report is None:
+            return batch_policy(settings, place, slo_ms=slo_ms)
+        return batch_policy(
+            settings,
+            place,
+            meta.streaming,
+            meta.max_batch_size,
+            report.mode == EQUAL_LENGTHS,
+            lower_cap(meta.max_batch_tokens, self._lowered.get(version, 0)),
+            meta.unpadded,
+            slo_ms,
+        )
+
     def drain(self) -> None:
         """The server is going down: every version says so."""
         self._draining = True
@@ -95,7 +121,7 @@ class LiveCrew:
 
     def parts_of(self, key: BatchKey, parts: Sequence[Part]) -> tuple[Part, ...]:
         """As the core is told of them: where rows are padded to fixed lengths, that is what they cost."""
-        report = self.safety.get(VersionId(key.model, key.version))
+        report = self.safety.get(cast(VersionId, key[:2]))  # equal to it, and made in less time
         if report is None or not report.length_classes:
             return tuple(parts)
         return tuple(Part(part.rows, class_of(part.length, report.length_classes)) for part in parts)
@@ -130,17 +156,8 @@ class LiveCrew:
         version = worker.version
         report = self.safety[version] = stricter(self.safety.get(version), ready.safety)
         meta = self._metas[version] = _as_found(ready.meta, report)
-        policy = batch_policy(
-            self._versions[version].settings,
-            self._places[version],
-            meta.streaming,
-            meta.max_batch_size,
-            report.mode == EQUAL_LENGTHS,
-            lower_cap(meta.max_batch_tokens, self._lowered.get(version, 0)),
-            meta.unpadded,
-        )
         self._effects.unpadded[version] = meta.unpadded
-        self._configure(version, policy)
+        self._configure(version, self.policy(version))
         self._post(WorkerReady(worker.id, ready.capacity, tuple(ready.measurements)))
 
     def _configure(self, version: VersionId, policy: BatchPolicy) -> None:

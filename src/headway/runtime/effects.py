@@ -161,13 +161,16 @@ class EffectRunner:
         self._memory.remove(submit.bytes)
         outputs = _outputs(held) if outcome is Outcome.COMPLETED and submit.body is None else []
         timings = held.timings(now)
+        rows = 0
+        for part in submit.parts:
+            rows += part.rows
         info = ReplyInfo(
             submit.request,
             submit.key.model,
             submit.key.version,
             submit.tenant,
             outcome,
-            sum(part.rows for part in submit.parts),
+            rows,
             submit.received,
             timings,
         )
@@ -234,7 +237,7 @@ class EffectRunner:
         running = self._running.get(batch)
         if running is None:
             raise ProtocolViolation(f"an answer for batch {batch}, which does not run")
-        return running.key.version_id, sum(running.rows), running.padded_tokens
+        return running.key.version_id, running.rows, running.padded_tokens
 
     def emitted(self, message: Emitted) -> Event:
         held = self._held.get(message.request)

@@ -52,28 +52,27 @@ class Held:
 
 
 class Running:
-    """One batch that a worker has."""
+    """One batch that a worker has. rows: of all its parts.  padded_tokens: that the worker computes.  real_tokens: that
+    the rows have."""
 
-    __slots__ = ("key", "lengths", "parts", "reason", "rows", "sent_at", "unpadded", "worker")
+    __slots__ = ("key", "padded_tokens", "parts", "real_tokens", "reason", "rows", "sent_at", "worker")
 
     def __init__(self, effect: DispatchBatch, inputs: Sequence[PartInput], now: Instant, unpadded: bool) -> None:
-        self.unpadded = unpadded
         self.key: BatchKey = effect.key
         self.worker: WorkerId = effect.worker
         self.parts: tuple[PartRef, ...] = effect.parts
         self.reason: Reason = effect.reason
         self.sent_at = now
-        self.rows = [part.rows for part in inputs]
-        self.lengths = [part.length for part in inputs]
-
-    @property
-    def real_tokens(self) -> int:
-        return sum(map(int.__mul__, self.rows, self.lengths))
-
-    @property
-    def padded_tokens(self) -> int:
-        """That the worker computes."""
-        return self.real_tokens if self.unpadded else sum(self.rows) * max(self.lengths)
+        rows = tokens = longest = 0
+        for part in inputs:
+            length = part.length
+            rows += part.rows
+            tokens += part.rows * length
+            if length > longest:
+                longest = length
+        self.rows = rows
+        self.real_tokens = tokens
+        self.padded_tokens = tokens if unpadded else rows * longest
 
     def info(self, answer: Executed | None, now: Instant) -> BatchInfo:
         """answer: None = the whole batch failed."""
@@ -81,7 +80,7 @@ class Running:
             worker=self.worker,
             model=self.key.model,
             version=self.key.version,
-            rows=sum(self.rows),
+            rows=self.rows,
             padded_tokens=self.padded_tokens,
             real_tokens=self.real_tokens,
             hand_over=answer.hand_over if answer else 0,

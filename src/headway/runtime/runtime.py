@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from typing import TypeAlias
+from typing import TypeAlias, cast
 
 from headway.config.settings import Settings
 from headway.core.effects import Effect
@@ -20,6 +20,7 @@ from headway.core.events import (
 )
 from headway.core.ids import RequestId, VersionId
 from headway.core.outcomes import Outcome
+from headway.core.policy import ServerPolicy
 from headway.core.scheduler import Scheduler
 from headway.core.units import Instant
 from headway.registry.placement import available_cores, lay_out
@@ -67,9 +68,12 @@ class Runtime:
         fatal: Fatal = crash,
     ) -> None:
         self._versions = {VersionId(spec.model, spec.version): spec for spec in versions}
+        self._ids = {(version.model, version.version): version for version in self._versions}
+        """Made once: a named tuple takes longer to make than to look up."""
         layout = lay_out(versions, available_cores(settings.server.threads))
         self._places = dict(zip(self._versions, layout.places, strict=True))
-        self._policy = policies.server_policy(settings, layout.devices)
+        self._devices = layout.devices
+        self._policy = self._server_policy(settings)
         self._core: Core = core if core is not None else Scheduler()
         self._clock = clock
         self._fatal = fatal
@@ -80,7 +84,15 @@ class Runtime:
         )
         self._held: dict[RequestId, Held] = {}
         self._memory = MemoryGauge(self._policy.max_queued_bytes, self._mailbox.post)
-        self._crew = LiveCrew(self._versions, self._places, self._mailbox.post, deliver, self._observer, clock)
+        self._crew = LiveCrew(
+            self._versions,
+            self._places,
+            self._mailbox.post,
+            deliver,
+            self._observer,
+            clock,
+            self._slos(settings),
+        )
         self._supervisor = Supervisor(settings.workers, self._crew, clock)
         self._effects = EffectRunner(
             self._held, self._supervisor.channel, deliver, self._observer, self._memory, self._mailbox.post
@@ -97,10 +109,27 @@ class Runtime:
         self._recorder.start(self._core.snapshot())
         await self._supervisor.start()
         self._mailbox.post(ServerConfigured(self._policy))
-        for version, spec in self._versions.items():
-            self._mailbox.post(VersionConfigured(version, policies.batch_policy(spec.settings, self._places[version])))
+        for version in self._versions:
+            self._mailbox.post(VersionConfigured(version, self._crew.policy(version)))
         for version, spec in self._versions.items():
             self._supervisor.add(spec, self._places[version].threads, self._fatal)
+
+    def configure(self, settings: Settings, versions: Sequence[VersionSpec]) -> None:
+        """New rules of the server and of its versions, which stay the same; the core is told of them in one call."""
+        self._versions.update({VersionId(spec.model, spec.version): spec for spec in versions})
+        self._policy = self._server_policy(settings)
+        self._mailbox.post(ServerConfigured(self._policy))
+        self._crew.aim(self._slos(settings))
+
+    def _server_policy(self, settings: Settings) -> ServerPolicy:
+        own = {spec.model: spec.settings.slo_ms for spec in self._versions.values()}
+        return policies.server_policy(settings, self._devices, own)
+
+    def _slos(self, settings: Settings) -> dict[VersionId, float]:
+        return {
+            version: policies.tightest_slo_ms(settings, spec.model, spec.settings.slo_ms)
+            for version, spec in self._versions.items()
+        }
 
     async def drain(self, grace_s: float) -> bool:
         """Refuses what is new and waits for what is in flight. False: something was left when the grace was over."""
@@ -154,10 +183,11 @@ class Runtime:
 
     def send(self, message: ToRuntime) -> None:
         """Raises ValueError for a Submit whose request id is in use."""
-        if isinstance(message, Submit):
-            self._submit(message)
-        elif isinstance(message, Written):
-            self._written(message)
+        kind = type(message)  # that of a Struct is quicker to compare than to ask
+        if kind is Submit:
+            self._submit(cast(Submit, message))
+        elif kind is Written:
+            self._written(cast(Written, message))
         elif isinstance(message, Cancel):
             self._effects.gone(message.request)
             if message.request in self._held:
@@ -199,7 +229,7 @@ class Runtime:
         reply = self._effects.written(message)
         if reply is not None and reply.outcome is Outcome.COMPLETED:
             spent = reply.timings
-            version = VersionId(reply.model, reply.version)
+            version = self._ids[reply.model, reply.version]
             outside = message.at - reply.received - spent.queue - spent.hand_over - spent.execute
             self._mailbox.post_quietly(ReplyWritten(message.request, max(0, outside), version))
 

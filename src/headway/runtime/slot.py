@@ -1,4 +1,5 @@
-"""One instance of a version over all its incarnations: restarted with backoff, given up after enough failures."""
+"""One instance of a version over all its incarnations: restarted with backoff, given up after enough failures, or
+at once where it cannot load and never could."""
 
 from __future__ import annotations
 
@@ -36,6 +37,7 @@ class Slot:
         self._spec = spec
         self._threads = threads
         self._failures = 0
+        self._was_ready = False
         self._start_duration = FIRST_GUESS
         self._ready_expected_at: Instant = 0
         self._stopping = asyncio.Event()
@@ -71,6 +73,7 @@ class Slot:
     def worker_changed(self, worker: WorkerProcess) -> None:
         crew = self._supervisor.crew
         if worker.state is State.READY:
+            self._was_ready = True
             self._start_duration = worker.start_duration
             log.info("%s: ready after %.2f s", worker.name, worker.start_duration / SECOND)
         elif worker.state is State.LOST:
@@ -93,12 +96,17 @@ class Slot:
 
     def _succeed(self, lost: WorkerProcess) -> None:
         limit = self._settings.max_failures
-        if limit and self._failures >= limit:
-            self.given_up = True
-            log.error("%s: given up after %d failures in a row, last: %s", self.version, self._failures, lost.cause)
-            self._supervisor.crew.slot_given_up(self.version)
+        if lost.final and not self._was_ready:  # what was loaded once may be in the middle of being replaced
+            self._give_up("not tried again, for it would fail the same way", lost.cause)
+        elif limit and self._failures >= limit:
+            self._give_up(f"given up after {self._failures} failures in a row, last", lost.cause)
         else:
             self.worker = self._next_worker(seconds(self._backoff_s()))
+
+    def _give_up(self, why: str, cause: str) -> None:
+        self.given_up = True
+        log.error("%s: %s: %s", self.version, why, cause)
+        self._supervisor.crew.slot_given_up(self.version)
 
     def _next_worker(self, delay: Duration) -> WorkerProcess:
         worker = self._supervisor.new_worker(self._spec, self._threads, self)

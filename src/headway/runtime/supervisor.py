@@ -9,7 +9,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Callable
-from typing import Protocol
+from typing import Protocol, cast
 
 from headway.config.settings import Workers
 from headway.core.ids import VersionId, WorkerId
@@ -63,8 +63,11 @@ class Supervisor:
         """Opens the socket that workers connect to, in a directory of its own that others cannot enter."""
         self._directory = tempfile.mkdtemp(prefix="headway-", dir=socket_parent(tempfile.gettempdir()))
         path = os.path.join(self._directory, "workers")
-        self._server = await asyncio.get_running_loop().create_unix_server(lambda: Channel(self), path)
+        self._server = await asyncio.get_running_loop().create_unix_server(self._channel, path)
         self.address = f"unix:{path}"
+
+    def _channel(self) -> asyncio.BaseProtocol:
+        return cast(asyncio.BaseProtocol, Channel(self))
 
     def add(self, spec: VersionSpec, threads: int, failed: Callable[[BaseException], None]) -> None:
         """Starts the version's instances. failed: called if supervising itself breaks, which is a bug."""

@@ -57,7 +57,10 @@ class Owner(Protocol):
 
 
 class WorkerProcess:
-    """ready: what it reported (None before).  cause: why it was lost.  start_duration: from spawn to ready."""
+    """ready: what it reported (None before).  cause: why it was lost.  final: a successor
+    would be lost for the same cause.  start_duration: from spawn to ready.
+    over: its state is a last one.
+    """
 
     def __init__(self, worker: WorkerId, spec: VersionSpec, threads: int, owner: Owner, clock: Clock) -> None:
         self.id = worker
@@ -65,7 +68,9 @@ class WorkerProcess:
         self.version = VersionId(spec.model, spec.version)
         self.token = secrets.token_hex(16)
         self.state = State.STARTING
+        self.over = False
         self.cause = ""
+        self.final = False
         self.ready: Ready | None = None
         self.ready_at: Instant = 0
         self.start_duration: Duration = 0
@@ -87,10 +92,6 @@ class WorkerProcess:
         """Of the process, while there is one."""
         process = self._process
         return process.pid if process is not None and process.returncode is None else None
-
-    @property
-    def over(self) -> bool:
-        return not LEGAL[self.state]
 
     # -- from start to exit --------------------------------------------------------------------
 
@@ -160,6 +161,7 @@ class WorkerProcess:
         if state not in LEGAL[self.state]:
             raise RuntimeError(f"{self.name}: from {self.state.value} to {state.value}")
         self.state = state
+        self.over = not LEGAL[state]
         self._owner.worker_changed(self)
 
     def _signal(self, number: signal.Signals) -> None:
@@ -215,6 +217,7 @@ class WorkerProcess:
 
     def _started(self, message: FromWorker) -> None:
         if isinstance(message, LoadFailed):
+            self.final = message.final
             self.lose(f"load failed: {message.detail}")
         elif isinstance(message, Ready) and self.ready is None:
             self.ready = message

@@ -11,11 +11,11 @@ from headway.core.effects import Effect, ResolveRequest
 from headway.core.ids import Part, PartRef, RequestId, WorkerId
 from headway.core.outcomes import Outcome
 from headway.core.policy import BatchPolicy
-from headway.core.units import Instant
+from headway.core.units import NEVER, Instant
 from headway.sim.ledger import Ledger, TrackedRequest, TrackedVersion, TrackedWorker
 from headway.sim.lending import NO_ROOM, Lending
 
-AT_ARRIVAL = (Outcome.RATE_LIMITED,)
+AT_ARRIVAL = (Outcome.RATE_LIMITED, Outcome.DEADLINE_UNMEETABLE, Outcome.OVERLOADED)
 """What a request that there is room for may be refused with at once."""
 
 
@@ -106,8 +106,8 @@ class Bookkeeper:
         self.arrived[event.request] = request
         refusals = self._refusals(request)
         refused = self._refused.get(event.request)
-        if not refusals and refused in AT_ARRIVAL:
-            refusals = [refused]
+        if refused in AT_ARRIVAL and self._may_refuse(request, refused):
+            refusals.append(refused)
         elif refused not in NO_ROOM and all(reason in NO_ROOM for reason in refusals) and not self._ledger.memory_high:
             self._lending.make_room(request)
             refusals = []
@@ -115,6 +115,19 @@ class Bookkeeper:
             self._ledger.refuse(request, *refusals)
         else:
             self._ledger.admit(request)
+
+    def _may_refuse(self, request: TrackedRequest, outcome: Outcome) -> bool:
+        """For its tenant's limits; or because it would be late, which nobody is for whom a worker is free at once."""
+        policy, version = self._ledger.policy, self._ledger.versions.get(request.version)
+        tenant = dict(policy.tenants).get(request.event.tenant, policy.others)
+        if outcome is Outcome.RATE_LIMITED:
+            return any(limit.covers(max(part.length for part in request.event.parts)) for limit in tenant.limits)
+        if version is None or not version.policy.shed:
+            return False
+        if not version.waiting and any(worker.has_free_slot for worker in version.workers.values()):
+            return False
+        timed = request.event.deadline < NEVER
+        return timed if outcome is Outcome.DEADLINE_UNMEETABLE else bool(version.policy.slo or tenant.slos)
 
     def _refusals(self, request: TrackedRequest) -> list[Outcome]:
         """Every reason not to let it in. NO_WORKER is not among them: that is judged after all events."""

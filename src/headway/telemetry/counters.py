@@ -9,17 +9,17 @@ everything else is counted under "other".
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, TypeAlias
 
 from headway.core.effects import DeliverTokens, DispatchBatch, Effect, ResolveRequest
 from headway.core.events import Event, RequestArrived, TokensEmitted, VersionConfigured
 from headway.core.ids import RequestId, VersionId, WorkerId
 from headway.core.outcomes import Outcome
-from headway.core.units import Instant
+from headway.core.units import Duration, Instant
 from headway.runtime.observer import BatchInfo, ReplyInfo
 from headway.telemetry.causes import cause_kind
-from headway.telemetry.histogram import ROW_BOUNDS, Histogram
+from headway.telemetry.histogram import DURATION_BOUNDS, ROW_BOUNDS, Histogram
 from headway.telemetry.phases import Phases
 
 OTHER = "other"
@@ -28,16 +28,37 @@ DEFAULT = "default"
 UNKNOWN_VERSION = VersionId(OTHER, 0)
 GONE = ("stopped", "lost")
 
+SloOf: TypeAlias = Callable[[str, str], Duration]
+"""Tenant and model -> the latency that is aimed for, in nanoseconds; 0 = none."""
+
+
+def no_slo(tenant: str, model: str) -> Duration:
+    return 0
+
 
 class RequestCounts:
-    """Requests of one version and tenant. outcomes: by Outcome's value."""
+    """Requests of one version and tenant. outcomes: by Outcome's value.
+    slo: nanoseconds that are aimed for, 0 = none.  in_slo: replies written within it, or all where there is none."""
 
-    __slots__ = ("outcomes", "received", "tokens")
+    __slots__ = ("in_slo", "outcomes", "received", "slo", "tokens")
 
-    def __init__(self) -> None:
+    def __init__(self, slo: Duration) -> None:
         self.received = 0
         self.outcomes: dict[str, int] = {}
         self.tokens = 0
+        self.slo = slo
+        self.in_slo = 0
+
+
+class TenantTimes:
+    """Of one tenant's completed requests, of all versions, whose reply was written; in nanoseconds.
+    latency: from the last byte of a request to the last of its reply.  queue: the part of it until its dispatch."""
+
+    __slots__ = ("latency", "queue")
+
+    def __init__(self) -> None:
+        self.latency = Histogram(DURATION_BOUNDS)
+        self.queue = Histogram(DURATION_BOUNDS)
 
 
 class SizeCounts:
@@ -56,8 +77,9 @@ class VersionCounts:
     counted, 0 = none was.  failed_time: nanoseconds from the last byte of a request to an outcome that is no success.
     """
 
-    def __init__(self, tenants: Iterable[str]) -> None:
-        self.tenants = {tenant: RequestCounts() for tenant in tenants}
+    def __init__(self, tenants: Mapping[str, Duration]) -> None:
+        """tenants: those with labels of their own, and the SLO of each."""
+        self.tenants = {tenant: RequestCounts(slo) for tenant, slo in tenants.items()}
         self.batches: dict[str, int] = {}
         self.batches_failed = 0
         self.batch_rows = Histogram(ROW_BOUNDS)
@@ -77,12 +99,13 @@ class VersionCounts:
 class Counters:
     """Implements headway.runtime.observer.Observer.
 
-    tenants: those that have labels of their own, besides the default one.
-    open: requests without an outcome, and where they are counted.
+    tenants: those that have labels of their own, besides the default one.  slo_of: each tenant's for each model.
+    open: requests without an outcome, and where they are counted.  times: by tenant.
     """
 
-    def __init__(self, tenants: Iterable[str] = ()) -> None:
-        self._tenants = tuple(dict.fromkeys([*tenants, DEFAULT, OTHER]))
+    def __init__(self, tenants: Iterable[str] = (), slo_of: SloOf = no_slo) -> None:
+        self.times: dict[str, TenantTimes] = {name: TenantTimes() for name in [*tenants, DEFAULT, OTHER]}
+        self._slo_of = slo_of
         self.versions: dict[tuple[str, int], VersionCounts] = {}
         self.open: dict[RequestId, RequestCounts] = {}
         self.workers: dict[WorkerId, tuple[VersionId, str]] = {}
@@ -96,6 +119,19 @@ class Counters:
             DispatchBatch: self._dispatched,
             DeliverTokens: self._delivered,
         }
+
+    def configure(self, tenants: Iterable[str], slo_of: SloOf) -> None:
+        """From now on these have labels of their own too. Those that had one keep it: what was counted stays."""
+        self._slo_of = slo_of
+        for tenant in tenants:
+            self.times.setdefault(tenant, TenantTimes())
+        for (model, _), counts in self.versions.items():
+            for tenant, slo in self._slos(model).items():
+                counts.tenants.setdefault(tenant, RequestCounts(slo)).slo = slo
+
+    def label(self, tenant: str) -> str:
+        """Its name, if it is configured."""
+        return tenant if tenant in self.times else OTHER
 
     def shown(self) -> dict[tuple[str, int], VersionCounts]:
         """Versions that the page of metrics shows: those configured, and the unknown one once somebody asked for it."""
@@ -126,9 +162,16 @@ class Counters:
         if reply.outcome is not Outcome.COMPLETED or reply.reply is None:
             return
         times = reply.timings
-        self._version((reply.model, reply.version)).phases.add(
-            (times.parse, times.queue, times.hand_over, times.execute, times.back, reply.reply)
-        )
+        counts = self._version((reply.model, reply.version))
+        durations = times.parse, times.queue, times.hand_over, times.execute, times.back, reply.reply
+        counts.phases.add(durations)
+        total = sum(durations)
+        requests = counts.tenant(reply.tenant)
+        if not requests.slo or total <= requests.slo:
+            requests.in_slo += 1
+        of_tenant = self.times.get(reply.tenant) or self.times[OTHER]
+        of_tenant.latency.add(total)
+        of_tenant.queue.add(times.queue)
 
     def batch_done(self, batch: BatchInfo) -> None:
         counts = self._version((batch.model, batch.version))
@@ -187,8 +230,11 @@ class Counters:
     def _known(self, version: VersionId) -> VersionCounts:
         counts = self.versions.get(version)
         if counts is None:
-            counts = self.versions[version] = VersionCounts(self._tenants)
+            counts = self.versions[version] = VersionCounts(self._slos(version.model))
         return counts
+
+    def _slos(self, model: str) -> dict[str, Duration]:
+        return {tenant: self._slo_of(tenant, model) for tenant in self.times}
 
 
 def _count(counts: dict[str, int], name: str) -> None:

@@ -10,7 +10,7 @@ import msgspec
 from headway.config.settings import Settings
 from headway.core.ids import VersionId
 from headway.core.policy import Style
-from headway.core.units import NEVER, Instant
+from headway.core.units import MILLISECOND, NEVER, Instant
 from headway.core.views import VersionDetail
 from headway.registry.placement import available_cores, lay_out
 from headway.registry.spec import VersionSpec, default_versions
@@ -84,7 +84,7 @@ class Explainer:
         }
 
     def _budget(self, spec: VersionSpec, detail: VersionDetail, outside: Histogram) -> dict[str, Any] | None:
-        slo = spec.settings.slo_ms
+        slo = detail.policy.slo / MILLISECOND
         if not slo:
             return None
         return {

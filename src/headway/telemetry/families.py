@@ -46,6 +46,41 @@ def request_families(counters: Counters) -> Iterator[Metric]:
     yield from (received, ended, flying, tokens)
 
 
+def tenant_families(counters: Counters) -> Iterator[Metric]:
+    """Of each configured tenant, over all versions, and of the others together."""
+    latency = HistogramMetricFamily(
+        "headway_tenant_latency_seconds",
+        "From the last byte of a request to the last of its reply, of completed requests.",
+        labels=["tenant"],
+    )
+    queue = HistogramMetricFamily(
+        "headway_tenant_queue_seconds", "The part of it that they waited for their dispatch.", labels=["tenant"]
+    )
+    in_slo = CounterMetricFamily(
+        "headway_requests_in_slo",
+        "Replies written within the tenant's SLO for the model; all replies where there is none.",
+        labels=TENANT,
+    )
+    for tenant, times in counters.times.items():
+        _add_histogram(latency, (tenant,), times.latency, SECOND)
+        _add_histogram(queue, (tenant,), times.queue, SECOND)
+    for (model, version), counts in counters.shown().items():
+        for tenant, requests in counts.tenants.items():
+            in_slo.add_metric((model, str(version), tenant), requests.in_slo)
+    yield from (latency, queue, in_slo)
+
+
+def fallback_families(served: dict[tuple[str, str], int]) -> Iterator[Metric]:
+    family = CounterMetricFamily(
+        "headway_fallback_replies",
+        "Replies that the fallback of the model that was asked for gave, failures of it among them.",
+        labels=("model", "fallback"),
+    )
+    for pair, count in sorted(served.items()):
+        family.add_metric(pair, count)
+    yield family
+
+
 def phase_families(counters: Counters) -> Iterator[Metric]:
     family = HistogramMetricFamily(
         "headway_request_phase_seconds",

@@ -10,7 +10,7 @@ import msgspec
 from headway.config.explain import Source, narrow, origin
 from headway.config.settings import MEBIBYTE, ModelSettings, Settings
 from headway.core.policy import BatchPolicy, Style
-from headway.core.units import MILLISECOND, NEVER
+from headway.core.units import MILLISECOND, NEVER, ms
 from headway.core.views import VersionDetail
 from headway.registry.placement import CPU
 from headway.registry.spec import VersionSpec
@@ -20,6 +20,7 @@ BY_MODEL, AUTOMATIC, BUILT_IN, BY_FILE = "the model", "automatic", "built in", "
 BY_SAFETY = "batch safety"
 """What was found when the version was loaded decides: it is told below."""
 BY_MEMORY = "the worker's memory"
+BY_TENANTS = "a tenant's slo_ms"
 FROM_SLO = "slo_ms"
 """What was measured decides, within the SLO: its parts are told beside."""
 
@@ -57,9 +58,7 @@ def values(
         yield from caps(spec, detail, narrow("batching", by.model), report)
         yield from company(spec, policy, by.model)
     yield from bounds(spec, policy, narrow("batching", by.model))
-    yield InForce(
-        "slo_ms", spec.settings.slo_ms, "ms", origin("slo_ms", by.model), "" if spec.settings.slo_ms else "none"
-    )
+    yield slo(spec, policy, by.model)
     yield from server_wide(settings, by.server)
     yield from workers(spec, threads, detail, by.model)
 
@@ -116,6 +115,15 @@ def bounds(spec: VersionSpec, policy: BatchPolicy, batching: Sequence[Source]) -
     requests, rows = policy.max_queued_requests, policy.max_queued_rows
     yield InForce("max_queued_requests", requests, "requests", origin("max_queued_requests", batching))
     yield InForce("max_queued_rows", rows, "rows", origin("max_queued_rows", batching))
+
+
+def slo(spec: VersionSpec, policy: BatchPolicy, model: Sequence[Source]) -> InForce:
+    """What the version is run by."""
+    own = spec.settings.slo_ms
+    if policy.slo == ms(own):
+        return InForce("slo_ms", own, "ms", origin("slo_ms", model), "" if own else "none")
+    note = f"the tightest of all tenants'; the model's own is {own:g}" if own else "the tightest of all tenants'"
+    return InForce("slo_ms", round(policy.slo / MILLISECOND, 4), "ms", BY_TENANTS, note)
 
 
 def server_wide(settings: Settings, server: Sequence[Source]) -> Iterator[InForce]:

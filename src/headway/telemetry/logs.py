@@ -14,6 +14,10 @@ SECRET = re.compile(
 )
 
 
+KEY = re.compile(r"\bhw_([A-Za-z0-9-]{1,64})_[A-Za-z0-9_-]+")
+"""A key of ours, wherever it stands; its id is no secret."""
+
+
 def set_up(style: Literal["text", "json"] = "text", level: str = "info", stream: TextIO | None = None) -> None:
     """Send what `headway.*` logs to `stream` (stderr). Calling it again replaces the first."""
     handler = logging.StreamHandler(stream or sys.stderr)
@@ -25,8 +29,8 @@ def set_up(style: Literal["text", "json"] = "text", level: str = "info", stream:
 
 
 def without_secrets(text: str) -> str:
-    """Whatever follows the name of a header that holds a credential is cut out."""
-    return SECRET.sub(r"\1\2[hidden]", text)
+    """Whatever follows the name of a header that holds a credential is cut out, and so is the secret of a key."""
+    return KEY.sub(r"hw_\1_[hidden]", SECRET.sub(r"\1\2[hidden]", text))
 
 
 def fields_of(record: logging.LogRecord) -> dict[str, Any]:
@@ -41,7 +45,8 @@ def fields_of(record: logging.LogRecord) -> dict[str, Any]:
     request = getattr(record, "request_id", None)
     if request is not None:
         fields["request_id"] = str(request)
-    fields |= getattr(record, "fields", {})
+    for name, value in getattr(record, "fields", {}).items():
+        fields[name] = without_secrets(value) if isinstance(value, str) else value
     if record.exc_info:
         fields["error"] = without_secrets(logging.Formatter().formatException(record.exc_info))
     return fields

@@ -16,14 +16,14 @@ from headway.core.units import Instant
 from headway.telemetry import families
 from headway.telemetry.counters import Counters
 from headway.telemetry.histogram import Histogram
-from headway.telemetry.sources import Devices, Gauges, Replies, Reports, Views
+from headway.telemetry.sources import Devices, Fallbacks, Gauges, Replies, Reports, Views
 
 
 class Metrics(Collector):
     """counters: the runtime's observer.  views: Scheduler.views, asked at each scrape for what waits.
     devices: what versions share, asked at each scrape.  safety: what was found of batches, likewise.
     lags: of the loop (LagProbe.lags).
-    replies: of the HTTP server, refusals that no scheduler saw among them.
+    replies: of the HTTP server, refusals that no scheduler saw among them.  fallbacks: of the gateway.
     gauges: anything else that is asked for at scrape.  clock: the one that the core's instants come from."""
 
     def __init__(
@@ -36,6 +36,7 @@ class Metrics(Collector):
         devices: Devices = tuple,
         clock: Callable[[], Instant] = time.monotonic_ns,
         safety: Reports = dict,
+        fallbacks: Fallbacks = dict,
     ) -> None:
         self._counters = counters
         self._views = views
@@ -45,6 +46,7 @@ class Metrics(Collector):
         self._devices = devices
         self._clock = clock
         self._safety = safety
+        self._fallbacks = fallbacks
         self._registry = CollectorRegistry()
         self._registry.register(self)
         ProcessCollector(registry=self._registry)  # this process's memory, descriptors, CPU time
@@ -56,6 +58,8 @@ class Metrics(Collector):
 
     def collect(self) -> Iterator[Metric]:
         yield from families.request_families(self._counters)
+        yield from families.tenant_families(self._counters)
+        yield from families.fallback_families(self._fallbacks())
         yield from families.phase_families(self._counters)
         yield from families.queue_families(self._views, self._clock())
         yield from families.device_families(self._devices)

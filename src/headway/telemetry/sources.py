@@ -23,3 +23,6 @@ Replies: TypeAlias = Callable[[], dict[int, int]]
 
 Gauges: TypeAlias = Callable[[], dict[str, float]]
 """Name below `headway_` with its unit (`recorder_dropped_calls_total`) -> value."""
+
+Fallbacks: TypeAlias = Callable[[], dict[tuple[str, str], int]]
+"""(Model that was asked, model that answered in its place) -> replies."""

@@ -16,7 +16,7 @@ from headway.core.units import Instant
 from headway.telemetry.counters import Counters, SizeCounts, VersionCounts
 
 MILLISECOND = 1_000_000
-NEVER_RUN = VersionCounts(())
+NEVER_RUN = VersionCounts({})
 
 
 class Statistics:

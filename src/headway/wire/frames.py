@@ -51,10 +51,12 @@ def frames(message: Any, buffers: Sequence[Buffer], stream: int) -> Iterator[lis
     pieces: list[Buffer] = [_SIZE.pack(len(head)) + head]
     total = len(pieces[0])
     for buffer in buffers:
-        view = memoryview(buffer).cast("B")
-        if view.nbytes:
-            pieces.append(view)
-            total += view.nbytes
+        if not isinstance(buffer, bytes):
+            buffer = memoryview(buffer).cast("B")
+        size = len(buffer)
+        if size:
+            pieces.append(buffer)
+            total += size
     if total > MAX_MESSAGE:
         raise ValueError(f"message of {total} bytes, the largest allowed is {MAX_MESSAGE}")
     if total <= CHUNK:

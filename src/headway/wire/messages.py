@@ -219,10 +219,11 @@ class Ready(msgspec.Struct, tag="ready"):
 
 
 class LoadFailed(msgspec.Struct, tag="load_failed"):
-    """worker -> runtime; it exits after this."""
+    """worker -> runtime; it exits after this. final: the same files would fail the same way again."""
 
     worker: int
     detail: str
+    final: bool = False
 
 
 class PartInput(msgspec.Struct, array_like=True):

@@ -6,10 +6,25 @@ import difflib
 from collections.abc import Iterable
 
 from headway.worker.executor import PartError
+from headway.worker.memory import is_out_of_memory
 
 
 class LoadError(Exception):
     """The version cannot be loaded, and the message says all that an operator needs to know."""
+
+
+FINAL = (LoadError, SyntaxError, ImportError, FileNotFoundError, PermissionError)
+"""What is wrong with what lies there: trying again does not mend it."""
+
+
+def is_final(error: BaseException) -> bool:
+    """Whether loading the same version again must fail the same way. Want of memory may pass, whoever reports it."""
+    cause: BaseException | None = error
+    while cause is not None:
+        if is_out_of_memory(cause):
+            return False
+        cause = cause.__cause__
+    return isinstance(error, FINAL)
 
 
 class ResultError(Exception):
@@ -31,7 +46,12 @@ class ChannelClosed(Exception):
 def raised(name: str, error: BaseException) -> str:
     """What a model's exception is called to people. name: model/version."""
     model, _, version = name.rpartition("/")
-    return f"model {model} version {version}: {type(error).__name__}: {_last_line(str(error))}"
+    return f"model {model} version {version}: {in_words(error)}"
+
+
+def in_words(error: BaseException) -> str:
+    """What went wrong, in one line: a part's own error is words already."""
+    return error.detail if isinstance(error, PartError) else f"{type(error).__name__}: {_last_line(str(error))}"
 
 
 def _last_line(text: str) -> str:

@@ -68,7 +68,8 @@ class BatchExecutor(Protocol):
         """Raises anything: the version has failed to load, with that message."""
 
     def warm_up(self, rows: Sequence[int], lengths: Sequence[int], repeats: int) -> list[Measurement]:
-        """Run each size once untimed, then timed. Sizes the model cannot take are left out."""
+        """Run each size once untimed, then timed. Sizes the model cannot take are left out; raises
+        `warm_up.NothingRan` where these are all."""
 
     def execute(self, parts: Sequence[PartArrays], durations: Durations) -> list[PartOutput]:
         """One result per part, in order. Raises: the whole batch has failed, the worker lives on."""

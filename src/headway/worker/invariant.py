@@ -9,6 +9,7 @@ other rows matters is what `invariant_proof` tries.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from time import perf_counter_ns
 
@@ -19,6 +20,9 @@ from headway.wire.messages import InputMeta, ModelMeta
 from headway.wire.safety import class_of
 from headway.worker.executor import Array, BatchExecutor, Durations, LoadContext, PartArrays, PartError, PartOutput
 from headway.worker.stacking import cut
+from headway.worker.warm_up import NothingRan
+
+log = logging.getLogger("headway.worker")
 
 
 class InvariantExecutor:
@@ -47,12 +51,21 @@ class InvariantExecutor:
         return self._inner.load(context)
 
     def warm_up(self, rows: Sequence[int], lengths: Sequence[int], repeats: int) -> list[Measurement]:
-        """Runs the fixed sizes only. One row takes what a full batch takes, and the scheduler is to know it."""
+        """Runs the fixed sizes only. One row takes what a full batch takes, and the scheduler is to know it.
+        A class at which nothing runs is left out; raises NothingRan where these are all."""
         found: list[Measurement] = []
+        failed: NothingRan | None = None
         for size in self.classes or lengths:
             if size not in self.singly:
-                full = self._inner.warm_up([self.rows_at(size)], [size], repeats)
+                try:
+                    full = self._inner.warm_up([self.rows_at(size)], [size], repeats)
+                except NothingRan as nothing:
+                    log.warning("warm-up: length %d left out: %s", size, nothing)
+                    failed = failed or nothing
+                    continue
                 found += full + [one._replace(rows=1) for one in full if one.rows > 1]
+        if failed is not None and not found:
+            raise failed
         return found
 
     def execute(self, parts: Sequence[PartArrays], durations: Durations) -> list[PartOutput]:

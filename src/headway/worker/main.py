@@ -18,7 +18,7 @@ from headway.wire.safety import SafetyReport
 from headway.worker import parent
 from headway.worker.batches import BatchLoop
 from headway.worker.channel import Channel, connect
-from headway.worker.errors import ChannelClosed, LoadError, raised
+from headway.worker.errors import ChannelClosed, LoadError, is_final, raised
 from headway.worker.executor import BatchExecutor, LoadContext, StreamExecutor
 from headway.worker.executors import Executor, create
 from headway.worker.log import configure
@@ -70,7 +70,7 @@ def _serve(channel: Channel, worker: int) -> int:
     except Exception as error:
         log.exception("load failed")
         detail = str(error) if isinstance(error, LoadError) else raised(name, error)
-        channel.send(LoadFailed(worker, detail))
+        channel.send(LoadFailed(worker, detail, is_final(error)))
         return EXIT_LOAD_FAILED
     gc.freeze()  # what loading has made stays to the end: no collection need look at it again
     capacity = Capacity(batch_slots=1)

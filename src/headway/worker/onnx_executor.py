@@ -19,11 +19,14 @@ from headway.core.ids import Measurement
 from headway.wire.messages import ModelMeta
 from headway.worker import devices, onnx_bfloat16, onnx_graph, warm_up
 from headway.worker.declaration import with_padding
-from headway.worker.errors import ResultError
+from headway.worker.errors import LoadError, ResultError, in_words
 from headway.worker.executor import Array, Durations, LoadContext, PartArrays, PartError, PartOutput
 from headway.worker.growth import Shapes, check_growth
 from headway.worker.memory import HostPeak, MemoryWatch
 from headway.worker.stacking import check_rows, slice_back, stack
+
+OF_THE_DEVICE = ("Fail", "RuntimeException", "EPFail")
+"""Errors of ONNX Runtime that a GPU may pass over; on the CPU they speak of the file."""
 
 
 class OnnxExecutor:
@@ -57,7 +60,7 @@ class OnnxExecutor:
         fill = self._fill(lengths[0])
 
         def run(rows: int, length: int) -> None:
-            self.execute(warm_up.made_up(self._inputs, rows, length, fill), Durations())
+            warm_up.run_made_up(self, self._inputs, rows, length, fill)
 
         return warm_up.measure(
             rows, lengths, repeats, self._context.settings.batching.max_batch_tokens, run, self.memory
@@ -132,7 +135,7 @@ class OnnxExecutor:
     def _fill(self, length: int) -> int:
         """What to warm up with: ones, for a mask of zeros may divide by zero; zeros where one is no legal index."""
         try:
-            self.execute(warm_up.made_up(self._inputs, 1, length, 1), Durations())
+            warm_up.run_made_up(self, self._inputs, 1, length, 1)
         except Exception:
             warm_up.log.info("warming up with zeros: the model does not take ones", exc_info=True)
             return 0
@@ -158,6 +161,12 @@ def _session(name: str, context: LoadContext) -> Any:
     options.add_session_config_entry("session.inter_op.allow_spinning", "0")
     options.log_severity_level = 3
     wanted = devices.providers(name, context.device, onnxruntime.get_available_providers())
-    session = onnxruntime.InferenceSession(str(Path(context.path) / "model.onnx"), options, providers=wanted)
+    file = Path(context.path) / "model.onnx"
+    try:
+        session = onnxruntime.InferenceSession(str(file), options, providers=wanted)
+    except Exception as error:  # ONNX Runtime has a type of its own for each of its codes
+        if context.device != "cpu" and type(error).__name__ in OF_THE_DEVICE:
+            raise
+        raise LoadError(f"model {name}: ONNX Runtime cannot load {file.name}: {in_words(error)}") from error
     devices.check_used(name, context.device, session.get_providers())
     return session

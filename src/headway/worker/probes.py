@@ -16,14 +16,17 @@ from headway.wire.messages import InputMeta
 from headway.wire.tensors import NUMPY_DTYPES
 from headway.worker.executor import Array, PartArrays
 
-LENGTHS = (16, 3, 33, 7, 64)
-"""Of the probes, in the order of use; those beyond the model's longest are left out."""
+LENGTHS = (16, 3, 7, 33, 64)
+"""Of the probes, in the order of use, the long ones last; those beyond the model's longest are left out."""
 
 LONGEST_UNKNOWN = 33
 """Where nothing says how long a request may be, no probe is longer: a model may have few positions."""
 
 VALUES = 3
 """Probes of each length."""
+
+VALUES_OF_ALL = 2
+"""Those of them that bring optional inputs too, beside the others."""
 
 TAMENESS = (100, 1, 0)
 """Largest integer where no bounds are set; the next is tried where the model takes none of the probes."""
@@ -51,25 +54,60 @@ def longest_of(settings: ModelSettings) -> int:
 
 
 def made_up(model: str, inputs: Sequence[InputMeta], settings: ModelSettings, largest: int) -> list[PartArrays]:
-    """VALUES probes of each length, the first length first; more of them where all have one length.
+    """VALUES probes of each length, more of them where all have one length; and VALUES_OF_ALL with all inputs, where
+    some are optional. In rounds of all lengths: when time is up, each has had its turn, the short ones first.
 
-    largest: of integers without bounds. Optional inputs are left out.
+    largest: of integers without bounds.
     """
     sizes = lengths(inputs, settings)
-    values = VALUES if len(sizes) > 1 else 2 * VALUES
-    return of_lengths([size for size in sizes for _ in range(values)], model, inputs, settings, largest)
+    wanted = [(value, every) for value in range(VALUES if len(sizes) > 1 else 2 * VALUES) for every in (False, True)]
+    if not optional(inputs):
+        wanted = [(value, every) for value, every in wanted if not every]
+    random = np.random.default_rng(seed_of(model))
+    made = []
+    for value, every in wanted:
+        if every and value >= VALUES_OF_ALL:
+            continue
+        chosen = [tensor for tensor in inputs if not tensor.optional or (every and not _free(tensor))]
+        made += [_part(random, chosen, length, settings, largest, every and value > 0) for length in sizes]
+    return made
 
 
 def of_lengths(
     sizes: Sequence[int], model: str, inputs: Sequence[InputMeta], settings: ModelSettings, largest: int
 ) -> list[PartArrays]:
-    """One probe for each of `sizes`."""
+    """One probe for each of `sizes`, without optional inputs."""
     random = np.random.default_rng(seed_of(model))
-    present = [(tensor, settings.bounds.get(tensor.name)) for tensor in inputs if not tensor.optional]
-    return [
-        PartArrays(1, length, {t.name: _values(random, t, length, bounds, largest) for t, bounds in present}, {})
-        for length in sizes
-    ]
+    return [_part(random, _required(inputs), length, settings, largest, False) for length in sizes]
+
+
+def optional(inputs: Sequence[InputMeta]) -> list[InputMeta]:
+    """Those that can be made up though they may be left out: their sizes are known."""
+    return [tensor for tensor in inputs if tensor.optional and not _free(tensor)]
+
+
+def _free(tensor: InputMeta) -> bool:
+    return any(size == -1 and axis != tensor.pad_axis for axis, size in enumerate(tensor.shape) if axis)
+
+
+def _required(inputs: Sequence[InputMeta]) -> list[InputMeta]:
+    return [tensor for tensor in inputs if not tensor.optional]
+
+
+def _part(
+    random: np.random.Generator,
+    inputs: Sequence[InputMeta],
+    length: int,
+    settings: ModelSettings,
+    largest: int,
+    hides: bool,
+) -> PartArrays:
+    """hides: a mask that may be left out hides the last element, for else it would say nothing when it is there."""
+    arrays = {t.name: _values(random, t, length, settings.bounds.get(t.name), largest) for t in inputs}
+    for tensor in inputs:
+        if hides and length > 1 and tensor.optional and _is_mask(tensor) and tensor.pad_axis is not None:
+            np.moveaxis(arrays[tensor.name], tensor.pad_axis, 0)[-1] = 0
+    return PartArrays(1, length, arrays, {})
 
 
 def _values(random: np.random.Generator, tensor: InputMeta, length: int, bounds: Bounds | None, largest: int) -> Array:

@@ -102,7 +102,7 @@ class PythonExecutor:
             return []
 
         def run(rows: int, length: int) -> None:
-            self.execute(warm_up.made_up(self._inputs, rows, length, 1), Durations())
+            warm_up.run_made_up(self, self._inputs, rows, length, 1)
 
         return warm_up.measure(
             rows, lengths, repeats, self._context.settings.batching.max_batch_tokens, run, self.memory

@@ -14,6 +14,7 @@ the loosest way to serve that was found to be safe:
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import zip_longest
 from time import perf_counter_ns
 
 import msgspec
@@ -39,6 +40,12 @@ from headway.worker.safety_subject import Subject, kept
 
 BUDGET: Duration = 3 * SECOND
 """At load: no run begins after this much checking."""
+
+SHARE = 0.25
+"""Of the budget, for rows alone the first time, and again the second: what is left is for batches."""
+
+PAIRS = 9
+"""Batches of rows that bring optional inputs: the first planned are pairs of every kind."""
 
 REASONS = {
     BATCHED: "in every batch that was tried the answers are those alone, within the tolerance",
@@ -66,16 +73,19 @@ def check(subject: Subject, budget: Duration = BUDGET, clock: Callable[[], int] 
 
 
 class _Inspection:
-    """alone: probe -> its answer.  lengths: probe -> its length."""
+    """alone: probe -> its answer.  lengths: probe -> its length.  took: probe -> the shorter of its times alone."""
 
     def __init__(self, subject: Subject, ends: int, clock: Callable[[], int]) -> None:
         self._subject = subject
         self._ends = ends
         self._clock = clock
+        self._share = int((ends - clock()) * SHARE)
         self.notes: list[str] = []
         self.probes: list[PartArrays] = []
         self.alone: dict[int, dict[str, Array]] = {}
         self.lengths: dict[int, int] = {}
+        self.took: dict[int, Duration] = {}
+        self._given = False
 
     def judge(self) -> SafetyReport:
         self._find_probes()
@@ -98,8 +108,10 @@ class _Inspection:
     ) -> SafetyReport:
         return SafetyReport(verdict, mode, reason, len(self.alone), ran, planned, worst=worst, notes=tuple(self.notes))
 
-    def _in_time(self) -> bool:
-        return self._clock() < self._ends
+    def _in_time(self, until: int | None = None, longest: Duration = 0) -> bool:
+        """Whether a run may begin, at `until` the latest. longest: that it may take, as far as one can tell."""
+        now = self._clock()
+        return now < (self._ends if until is None else min(until, self._ends)) and now + longest <= self._ends
 
     # -- alone ---------------------------------------------------------------------------------
 
@@ -108,9 +120,10 @@ class _Inspection:
         subject = self._subject
         self.probes = probe_file.read(subject.name, subject.context.path, subject.meta.inputs)
         if self.probes:
+            self._given = True
             self.notes.append(f"inputs from {probe_file.NAME}")
             if not self._run_alone():
-                raise NotJudged(f"the model answers none of the inputs in {probe_file.NAME}; {self._refusal}")
+                raise self._nothing(f"every input of {probe_file.NAME} failed")
             return
         unknown = warm_up.unknown_sizes(subject.meta.inputs)
         if unknown:
@@ -123,19 +136,35 @@ class _Inspection:
         for largest in probes.TAMENESS:
             self.probes = probes.made_up(subject.name, subject.meta.inputs, subject.settings, largest)
             if self._run_alone():
-                left_out = [tensor.name for tensor in subject.meta.inputs if tensor.optional]
-                self.notes += [f"optional inputs were left out: {', '.join(left_out)}"] if left_out else []
+                self._tell_of_optional()
                 return
-        raise NotJudged(f"the model answers no made-up input; give {probe_file.NAME}; {self._refusal}")
+        raise self._nothing("every made-up input failed", f"; give {probe_file.NAME}")
+
+    def _nothing(self, what: str, advice: str = "") -> NotJudged:
+        if not self._refusal:
+            return NotJudged("there was no time to run one row")
+        return NotJudged(f"nothing could be checked: {what}, first error {self._refusal}{advice}")
+
+    def _tell_of_optional(self) -> None:
+        """Which were there, and which never were."""
+        present = {name for number in self.alone for name in self.probes[number].inputs}
+        optional = [tensor.name for tensor in self._subject.meta.inputs if tensor.optional]
+        tried = [name for name in optional if name in present]
+        left_out = [name for name in optional if name not in present]
+        self.notes += [f"with and without optional inputs: {', '.join(tried)}"] if tried else []
+        self.notes += [f"optional inputs were left out: {', '.join(left_out)}"] if left_out else []
 
     def _run_alone(self) -> bool:
-        self.alone, self._refusal = {}, "there was no time to run one"
+        self.alone, self._refusal = {}, ""
+        until = self._clock() + self._share
         for number, probe in enumerate(self.probes):
-            if not self._in_time():
+            if not self._in_time(until):
                 break
+            begun = self._clock()
             (answer,) = self._subject.run([probe])
+            self.took[number] = self._clock() - begun
             if isinstance(answer, PartError):
-                self._refusal = f"it said {answer.detail}"[:300]
+                self._refusal = self._refusal or answer.detail[:300]
             else:
                 self.alone[number] = kept(answer)
         self.lengths = {number: self.probes[number].length for number in self.alone}
@@ -144,8 +173,9 @@ class _Inspection:
     def _run_again(self) -> Difference | None:
         """A second time, after all the others. The worst difference where it is too large."""
         again = 0
+        until = self._clock() + self._share
         for number in list(self.alone):
-            if not self._in_time():
+            if not self._in_time(until):
                 del self.alone[number]  # what was not seen to be itself is nothing to compare with
                 continue
             again += 1
@@ -156,14 +186,15 @@ class _Inspection:
             raise NotJudged("one row alone takes longer than there is time for")
         refused = len(self.probes) - again
         if refused:
-            self.notes.append(
-                f"{refused} of {len(self.probes)} inputs were not used: the model refuses them, or time was up"
-            )
+            why = f"the model refuses them (first error {self._refusal}), or " if self._refusal else ""
+            self.notes.append(f"{refused} of {len(self.probes)} inputs were not used: {why}time was up")
         return None
 
     def _second(self, number: int) -> Difference:
         subject = self._subject
+        begun = self._clock()
         (answer,) = subject.run([self.probes[number]])
+        self.took[number] = min(self.took[number], self._clock() - begun)
         return worst_difference(self.alone[number], answer, subject.meta.outputs, subject.allowed, "alone, both times")
 
     def _changed_meanwhile(self) -> Difference | None:
@@ -178,21 +209,21 @@ class _Inspection:
         inputs = {tensor.name: tensor for tensor in subject.meta.inputs}
         usable = list(self.alone)
         found = safety_plan.groups([self.probes[n] for n in usable], inputs, subject.meta.per_row_parameters)
-        return [
-            batch
+        plans = [
+            safety_plan.plan([usable[at] for at in group], self.lengths, subject.max_rows, subject.max_tokens)
             for group in found
-            for batch in safety_plan.plan(
-                [usable[at] for at in group], self.lengths, subject.max_rows, subject.max_tokens
-            )
         ]
+        if not self._given:
+            plans[1:] = [batches[:PAIRS] for batches in plans[1:]]  # with optional inputs: the kernels are the same
+        return [batch for turn in zip_longest(*plans) for batch in turn if batch is not None]
 
     def _run_batches(self, planned: Sequence[Batch]) -> tuple[Difference | None, Difference | None, int]:
         """The worst among equal lengths and among different ones, and how many batches ran."""
         worst: dict[bool, Difference] = {}
         ran = 0
         for batch in planned:
-            if not self._in_time():
-                break
+            if not self._in_time(longest=self._estimate(batch)):
+                continue  # a smaller one may still do
             ran += 1
             mixed = len({self.lengths[number] for number in batch.members}) > 1
             found = self._worst_in(batch)
@@ -203,6 +234,11 @@ class _Inspection:
         if ran < len(planned):
             self.notes.append(f"{len(planned) - ran} of {len(planned)} batches were not run: time was up")
         return worst.get(False), worst.get(True), ran
+
+    def _estimate(self, batch: Batch) -> Duration:
+        """As if each of its rows ran alone, at the greatest length: batching costs no more than that."""
+        longest = max(batch.members, key=lambda number: self.lengths[number])
+        return len(batch.members) * self.took[longest]
 
     def _worst_in(self, batch: Batch) -> Difference:
         subject = self._subject

@@ -33,18 +33,21 @@ def settle(executor: BatchExecutor, meta: ModelMeta, context: LoadContext) -> Se
     settings = context.settings
     subject = Subject(executor, meta, context, getattr(executor, "takes_made_up", True))
     measured: list[Measurement] = []
+    problem = ""
     if settings.warm_up.enabled and not settings.batch_invariant:
-        measured = _warm_up(executor, meta, context)
+        measured, problem = _warm_up(executor, meta, context)
     report = SafetyReport(OFF, BATCHED, "not checked: batch_safety is off")
     if settings.batch_safety != "off":
         report = safety.check(subject)
     if settings.batch_invariant:
         executor, report = with_fixed_sizes(subject, report)
         if settings.warm_up.enabled:
-            measured = _warm_up(executor, meta, context)
+            measured, problem = _warm_up(executor, meta, context)
     else:
         report = as_configured(report, settings)
-    _tell(report)
+    if problem:
+        report = msgspec.structs.replace(report, notes=(*report.notes, problem))
+    _tell(report, fine=not problem)
     return executor, measured, report
 
 
@@ -80,14 +83,20 @@ def with_fixed_sizes(
     )
 
 
-def _warm_up(executor: BatchExecutor, meta: ModelMeta, context: LoadContext) -> list[Measurement]:
+def _warm_up(executor: BatchExecutor, meta: ModelMeta, context: LoadContext) -> tuple[list[Measurement], str]:
+    """What was measured; and why nothing was, where the model failed throughout."""
     rows, lengths = warm_up.grid(context.settings, meta)
-    return executor.warm_up(rows, lengths, context.settings.warm_up.repeats)
+    try:
+        return executor.warm_up(rows, lengths, context.settings.warm_up.repeats), ""
+    except warm_up.NothingRan as nothing:
+        return [], str(nothing)
 
 
-def _tell(report: SafetyReport) -> None:
-    """One line in the log: a warning where it is served otherwise than configured, or could not be judged."""
+def _tell(report: SafetyReport, fine: bool = True) -> None:
+    """One line in the log: a warning where it is served otherwise than configured, or could not be judged.
+
+    fine: nothing else speaks for a warning."""
     thorough = report.batches >= ENOUGH * report.planned
-    fine = report.verdict in (SAFE, OFF) and report.mode != UNBATCHED and thorough
+    fine = fine and report.verdict in (SAFE, OFF) and report.mode != UNBATCHED and thorough
     level = logging.INFO if fine else logging.WARNING
     log.log(level, "batch safety: %s", "; ".join(safety_text.lines(report)))

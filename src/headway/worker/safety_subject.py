@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from headway.wire.messages import ModelMeta
+from headway.worker.errors import in_words
 from headway.worker.executor import Array, BatchExecutor, Durations, LoadContext, PartArrays, PartError, PartOutput
 from headway.worker.safety_compare import Allowed, tolerances
 
@@ -56,7 +57,7 @@ class Subject:
             outputs = self.executor.execute(parts, Durations())
         except Exception as error:
             log.debug("a batch of %d probes failed", len(parts), exc_info=True)
-            return [PartError(f"{type(error).__name__}: {error}")] * len(parts)
+            return [PartError(in_words(error))] * len(parts)
         if len(outputs) != len(parts):
             return [PartError(f"{len(outputs)} results for {len(parts)} requests")] * len(parts)
         return outputs

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from typing import cast
 
 import msgspec
@@ -54,7 +55,7 @@ def _check(load: Load, budget: int) -> SafetyReport:
     batched = cast(BatchExecutor, executor)
     subject = Subject(batched, meta, context, takes_made_up=True)
     if settings.warm_up.enabled:
-        batched.warm_up(*warm_up.grid(settings, meta), 1)  # what is served has been warmed up, and may differ by it
+        _warm_up(batched, *warm_up.grid(settings, meta))
     report = safety.check(subject, budget)
     if settings.batch_invariant:
         _, report = safety_load.with_fixed_sizes(subject, report, budget)
@@ -62,3 +63,11 @@ def _check(load: Load, budget: int) -> SafetyReport:
         report = safety_load.as_configured(report, settings)
     batched.unload()
     return report
+
+
+def _warm_up(executor: BatchExecutor, rows: Sequence[int], lengths: Sequence[int]) -> None:
+    """What is served has been warmed up, and may differ by it."""
+    try:
+        executor.warm_up(rows, lengths, 1)
+    except warm_up.NothingRan as nothing:
+        log.warning("%s", nothing)

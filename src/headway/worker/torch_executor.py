@@ -77,7 +77,7 @@ class TorchExecutor:
         fill = self._fill(lengths[0])
 
         def run(rows: int, length: int) -> None:
-            self.execute(warm_up.made_up(self._inputs, rows, length, fill), Durations())
+            warm_up.run_made_up(self, self._inputs, rows, length, fill)
 
         self._device.recording = not self._packed
         try:
@@ -199,7 +199,7 @@ class TorchExecutor:
     def _fill(self, length: int) -> int:
         """What to warm up with: ones, for a mask of zeros may divide by zero; zeros where one is no legal index."""
         try:
-            self.execute(warm_up.made_up(self._inputs, 1, length, 1), Durations())
+            warm_up.run_made_up(self, self._inputs, 1, length, 1)
         except Exception:
             log.info("warming up with zeros: the model does not take ones", exc_info=True)
             return 0

@@ -9,9 +9,11 @@ torch, as an ONNX file is operators of ONNX: it cannot reach Python.
 from __future__ import annotations
 
 import os
+import re
 import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePosixPath
+from pickle import UnpicklingError
 from typing import Any
 from zipfile import BadZipFile, ZipFile
 
@@ -26,6 +28,9 @@ from headway.worker.torch_tensors import DATATYPES, datatype_of
 FILES = ("model.pt2", "model.pt", "model.ts")
 OBJECTS = ("custom_obj_", "opaque_obj_")
 """Entries of a .pt2 that torch.export.load would unpickle as objects, whatever the settings."""
+
+GLOBAL = re.compile(r"GLOBAL ([\w.]+)")
+"""What torch names as not allowed."""
 
 EXAMPLE = 'x = ["FP32", [-1, 4]] in [torch.inputs]'
 
@@ -54,6 +59,8 @@ class Program:
                     self._load_script(file, settings, device)
             except LoadError:
                 raise
+            except UnpicklingError as error:
+                raise LoadError(f"model {name}: {_refused(file.name, str(error))}") from error
             except Exception as error:  # torch raises whatever its parts do
                 raise LoadError(
                     f"model {name}: torch cannot load {file.name}: {type(error).__name__}: {error}"
@@ -152,6 +159,20 @@ class Program:
         if not shape or shape[0] != -1 or min(shape) < -1:
             raise LoadError(f"{where}: expected -1 (the rows) and sizes, -1 = any, got {list(shape)}")
         return Declared(name, datatype, shape)
+
+
+def _refused(file: str, text: str) -> str:
+    """What torch will not unpickle, without torch's advice to let it. text: of its error."""
+    found = GLOBAL.search(text)
+    what = (
+        f"holds a pickle with more than weights in it (it asks for {found[1]})"
+        if found
+        else "holds a pickle that is no weights"
+    )
+    return (
+        f"{file} {what}: reading it may run any code that is there, so it is refused. Save the program anew, with "
+        "torch.export.save, from a module whose state and example inputs are tensors and plain numbers"
+    )
 
 
 def _output(program: Any) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import product
 from time import perf_counter_ns
 
@@ -15,7 +15,8 @@ from headway.core.units import SECOND, ms
 from headway.wire.bfloat16 import from_float32
 from headway.wire.messages import InputMeta, ModelMeta
 from headway.wire.tensors import NUMPY_DTYPES
-from headway.worker.executor import Array, PartArrays
+from headway.worker.errors import in_words
+from headway.worker.executor import Array, BatchExecutor, Durations, PartArrays, PartError
 from headway.worker.memory import MemoryWatch, is_out_of_memory
 
 log = logging.getLogger("headway.worker")
@@ -30,12 +31,19 @@ LARGE_ENOUGH = ms(250)
 """A size that takes this long is the last: the cost model is fitted, and larger ones follow from it."""
 
 SLOW = ms(25)
-"""A size that takes this long is run once only: what the first run has to itself no longer shows."""
+"""A size that takes this long is timed once only."""
 
 LENGTHS = (8, 32, 128, 512)
 
 Run = Callable[[int, int], None]
 """Runs so many rows of such a length; raises where the model cannot."""
+
+
+class NothingRan(Exception):
+    """No size could be measured, because the model fails at each. The message is for people, with the first error."""
+
+    def __init__(self, first: Exception) -> None:
+        super().__init__(f"nothing could be warmed up: every made-up input failed, first error {in_words(first)}")
 
 
 def grid(settings: ModelSettings, meta: ModelMeta) -> tuple[tuple[int, ...], tuple[int, ...]]:
@@ -64,13 +72,14 @@ def measure(
     run: Run,
     memory: MemoryWatch | None = None,
 ) -> list[Measurement]:
-    """Cheapest sizes first, each untimed once and then timed. A size that raises is left out, with a line in the log;
-    one that runs out of memory is the last.
+    """Cheapest sizes first, each untimed once and then timed. A size that raises is left out, and the log says which;
+    one that runs out of memory is the last. Raises NothingRan where all were left out.
 
     max_tokens: rows x length of the largest size, 0 = MAX_TOKENS.  memory: is told what each size took.
     """
     begun = perf_counter_ns()
     found: list[Measurement] = []
+    failed: dict[tuple[int, int], Exception] = {}
     sizes = [size for size in product(rows, lengths) if size[0] * size[1] <= (max_tokens or MAX_TOKENS)]
     for size in sorted(sizes, key=lambda size: size[0] * size[1]):
         try:
@@ -80,31 +89,51 @@ def measure(
             if memory is not None:
                 memory.end(*size)
         except Exception as error:
-            log.warning("warm-up: %d rows of length %d left out", *size, exc_info=True)
+            failed[size] = error
             if memory is not None and is_out_of_memory(error):
                 memory.exceeded(*size)
                 break
             continue
         found += [Measurement(*size, duration) for duration in durations]
-        if max(durations) >= LARGE_ENOUGH or perf_counter_ns() - begun >= BUDGET:
+        if min(durations) >= LARGE_ENOUGH or perf_counter_ns() - begun >= BUDGET:
             break
+    if failed:
+        _tell(failed, bool(found))
     return found
 
 
+def _tell(failed: Mapping[tuple[int, int], Exception], some_ran: bool) -> None:
+    """Raises NothingRan."""
+    first = next(iter(failed.values()))
+    if not some_ran:
+        raise NothingRan(first) from first
+    sizes = ", ".join(f"{rows} x {length}" for rows, length in failed)
+    log.warning("warm-up: left out rows x length %s; the first error:", sizes, exc_info=first)
+
+
 def _time(size: tuple[int, int], repeats: int, latest: int, run: Run) -> list[int]:
+    """The first run of a size has work to itself that no later one has (kernels are made, memory is taken): however
+    long it takes, it counts only where there is no time for another."""
     first = _once(size, run)
-    if first >= SLOW:
-        return [first]
     durations: list[int] = []
-    while len(durations) < repeats and (not durations or perf_counter_ns() < latest):
+    while len(durations) < repeats and perf_counter_ns() < latest:
         durations.append(_once(size, run))
-    return durations
+        if durations[0] >= SLOW:
+            break
+    return durations or [first]
 
 
 def _once(size: tuple[int, int], run: Run) -> int:
     begun = perf_counter_ns()
     run(*size)
     return perf_counter_ns() - begun
+
+
+def run_made_up(executor: BatchExecutor, inputs: Sequence[InputMeta], rows: int, length: int, fill: int) -> None:
+    """One batch of such rows. Raises what the model raises, and what it answers instead of an answer."""
+    for answer in executor.execute(made_up(inputs, rows, length, fill), Durations()):
+        if isinstance(answer, PartError):
+            raise answer
 
 
 def unknown_sizes(inputs: Sequence[InputMeta]) -> str:
