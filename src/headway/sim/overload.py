@@ -28,7 +28,7 @@ from headway.core.policy import BatchPolicy
 from headway.core.scheduler import Scheduler
 from headway.core.state import State
 from headway.core.tenancy import TenantPolicy
-from headway.core.units import NEVER, Duration, Instant, ms, seconds
+from headway.core.units import NEVER, SECOND, Duration, Instant, ms, seconds
 from headway.sim.costs import COSTS
 from headway.sim.tenants import TenantLoad, TenantScenario, lengths, requests, simulate_tenants
 from headway.sim.workloads import poisson
@@ -43,9 +43,9 @@ class Overload:
 
     shape: str = "cpu"
     times: float = 1.5
-    patience: Duration = seconds(1)
+    patience: Duration = SECOND
     is_deadline: bool = True
-    duration: Duration = seconds(60)
+    duration: Duration = 60 * SECOND
     noise: float = 0.0
     tenants: int = 2
     seed: int = 1
@@ -101,7 +101,7 @@ class Outcomes:
 
 @dataclass(frozen=True, slots=True)
 class Precision:
-    """asked: refused requests that were looked at.  alone, nobody: parts of them that were rightly refused, as above."""
+    """asked: refused requests looked at.  alone, nobody: parts of them that were rightly refused, as above."""
 
     asked: int
     alone: float
@@ -167,6 +167,7 @@ def admitted_anyway(chosen: Callable[[RequestId], bool]) -> Iterator[None]:
             judged(state, event, now)
             return
         pool = state.pools[event.key.version_id]
+        state.foreseen = 0
         pool.arrivals.add(len(event.parts), now)
         admission._enqueue(state, pool, event, admission.shares_of(event.bytes, event.parts), now)
         state.touch(pool)
