@@ -68,6 +68,7 @@ def worker_gone(state: State, worker: Worker, detail: str, now: Instant) -> None
     sequences, worker.sequences = worker.sequences, {}
     for batch in batches.values():
         for account, amount in batch.charges:
+            account.pending -= amount
             correct(account, -amount * account.weight)
         _probe_failed(batch, pool.cost)
         _fail_members(state, worker, batch, Outcome.WORKER_LOST, detail)
@@ -176,4 +177,5 @@ def _correct(worker: Worker, batch: RunningBatch, duration: int) -> None:
     error = (duration - batch.predicted) / batch.predicted
     correct = worker.pool.device.correct
     for account, amount in batch.charges:
+        account.pending -= amount
         correct(account, amount * account.weight * error)

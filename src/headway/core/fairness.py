@@ -3,9 +3,11 @@
 A counter is device time received, in nanoseconds, divided by the tenant's weight. The tenant with
 the least is served next. One that returns, having had nothing waiting, is lifted to the device's
 virtual time, the counter of the tenant served last (start-time fair queueing: Goyal, Vin and Cheng
-1996), or, where nobody had anything to do, to the greatest of all. So nobody banks credit by being
-away, and nobody is punished for service nobody else wanted. What runs is no backlog: who always has
-something running and never anything waiting gets all that it asks for.
+1996), and to the least of those who have something waiting, not counting what still runs (virtual
+token counters: Sheng et al. 2024); or, where nobody had anything to do, to the greatest of all. So
+nobody banks credit by being away, and nobody is punished for service nobody else wanted: virtual time
+alone stays behind where ever new tenants lead batches that one fills who always waits. What runs is
+no backlog: who always has something running and never anything waiting gets all that it asks for.
 
 A batch is charged as predicted when it is dispatched, corrected when it completes, and given back
 when its worker is lost. Bounds and their derivation: docs/fairness.md.
@@ -19,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from headway.core.cost import CostModel
 from headway.core.ids import Tenant
+from headway.core.lazy import Agenda
 from headway.core.requests import QueuedPart
 from headway.core.shares import ShareClock, units
 from headway.core.tenancy import Tenancy
@@ -39,6 +42,7 @@ TIGHT = -1
 class Account:
     """A tenant on one device.
 
+    pending: of the counter, what is charged for batches that have no answer.
     queues: where it waits now, by their numbers.  active: parts waiting or running.  waiting: parts that wait.
     work: what those would take one by one, in device nanoseconds.  lanes: by class of priority, and TIGHT.
     received: device nanoseconds, since the account was opened.  owed, since: kept by the share clock.
@@ -48,9 +52,11 @@ class Account:
     __slots__ = (
         "active",
         "counter",
+        "entry",
         "lanes",
         "owed",
         "owed_then",
+        "pending",
         "queues",
         "received",
         "received_then",
@@ -77,6 +83,13 @@ class Account:
         self.received_then = 0
         self.owed_then = 0.0
         self.queues: dict[int, TenantQueue] = {}
+        self.entry: tuple[Any, ...] | None = None
+        self.pending = 0
+
+    @property
+    def settled(self) -> int:
+        """The counter without what is charged as predicted, for what still runs: it never falls."""
+        return self.counter - self.pending
 
     def window(self) -> list[Any]:
         return [self.watched, self.received_then, self.owed_then]
@@ -86,6 +99,12 @@ class Account:
         self.received += int(service)
         amount = int(service / self.weight)
         self.counter += amount
+        return amount
+
+    def reserve(self, service: float) -> int:
+        """The same for what has yet to run."""
+        amount = self.charge(service)
+        self.pending += amount
         return amount
 
 
@@ -98,6 +117,7 @@ class FairOrder:
     __slots__ = (
         "_active",
         "_debtors",
+        "_waiting",
         "accounts",
         "backlogged",
         "clock",
@@ -117,6 +137,8 @@ class FairOrder:
         """Who gets less than half of its share, and who is furthest ahead of it."""
         self.virtual_time = 0
         self._active = 0
+        self._waiting: Agenda[Account] = Agenda(_least)
+        """Those with something waiting: the least that is settled first."""
         self._debtors: list[tuple[int, Tenant]] = []
         """Idle tenants ahead of the virtual time, by counter: forgotten when it has caught up."""
 
@@ -131,9 +153,16 @@ class FairOrder:
             self.clock.begin(account, now)
         return account
 
+    @property
+    def level(self) -> int:
+        """The counter at which one returns, unless its own is greater."""
+        least = self._waiting.first()
+        return self.virtual_time if least is None else max(self.virtual_time, least.settled)
+
     def lift(self, account: Account) -> None:
-        if account.counter < self.virtual_time:
-            account.counter = self.virtual_time
+        level = self.level
+        if account.counter < level:
+            account.counter = level
 
     def enter(self, account: Account) -> None:
         """One more part of the tenant waits or runs."""
@@ -154,6 +183,8 @@ class FairOrder:
             self.backlogged[account.tenant] = account
         account.waiting += 1
         account.work += part.work
+        if account.waiting == 1:
+            self._waiting.update(account)
         account.lanes[part.lane] = account.lanes.get(part.lane, 0) + part.work
         self.work += part.work
 
@@ -164,6 +195,7 @@ class FairOrder:
         self.work -= part.work
         if account.waiting == 0:
             del self.backlogged[account.tenant]
+            self._waiting.update(account)
             self.clock.ends(account)
 
     def served(self, account: Account) -> None:
@@ -244,6 +276,10 @@ class FairOrder:
                 heappush(self._debtors, (account.counter, account.tenant))
 
 
+def _least(account: Account) -> tuple[int, Tenant] | None:
+    return (account.settled, account.tenant) if account.waiting else None
+
+
 def split(
     members: Sequence[QueuedPart], owners: Sequence[Account], cost: CostModel, predicted: Duration
 ) -> list[tuple[Account, int]]:
@@ -254,11 +290,11 @@ def split(
     """
     first = owners[0]
     if owners.count(first) == len(owners):
-        return [(first, first.charge(predicted))]
+        return [(first, first.reserve(predicted))]
     solo = [cost.median(part.rows, part.length) for part in members]
     total = max(1, sum(solo))
     shares: dict[Tenant, tuple[Account, int]] = {}
     for owner, alone in zip(owners, solo, strict=True):
         _, so_far = shares.get(owner.tenant, (owner, 0))
         shares[owner.tenant] = (owner, so_far + alone)
-    return [(owner, owner.charge(predicted * alone / total)) for owner, alone in shares.values()]
+    return [(owner, owner.reserve(predicted * alone / total)) for owner, alone in shares.values()]

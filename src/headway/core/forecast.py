@@ -71,7 +71,7 @@ def _due_before(account: Account, due_in: Duration, patience: Sequence[Duration]
 def _served_meanwhile(fair: FairOrder, tenant: Tenant, account: Account | None, work: int) -> int:
     """Of the others' work, while the tenant is served so much of its own."""
     weight = fair.tenancy.weight(tenant) if account is None else account.weight
-    counter = fair.virtual_time
+    counter = fair.level
     if account is not None and (account.waiting or account.counter > counter):
         counter = account.counter
     if len(fair.backlogged) > LOOK_AT_TENANTS:

@@ -246,6 +246,8 @@ def _restore_workers(state: State, saved: dict[str, Any], parts: dict[PartRef, Q
                 [(accounts[tenant], amount) for tenant, amount in batch["charges"]],
                 batch["staged"],
             )
+            for account, amount in running.charges:
+                account.pending += amount
             running.waits, running.withdrawn = batch["waits"], batch["withdrawn"]
             running.is_probe = batch["is_probe"]
             for part in members:

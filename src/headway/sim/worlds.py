@@ -15,7 +15,7 @@ import os
 import sys
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from random import Random
 from time import perf_counter
 
@@ -173,9 +173,10 @@ class World:
             self.oracle.fail(f"of {sent} requests {whose} only {completed} completed")
 
     def _send_probes(self) -> int:
-        """To every version that is in service. Returns how many."""
+        """To every version that is in service, which are to let all in, late for the SLO or not. Returns how many."""
         serving = [version for version in self.plan.policies if not self.chaos.is_draining(version)]
         for version in serving:
+            self.driver.tell(VersionConfigured(version, replace(self.plan.policies[version], shed=False)))
             for _ in range(PROBES):
                 self.clients.send(self._probe_arrival(version))
         return PROBES * len(serving)
