@@ -120,11 +120,12 @@ class FairOracle(Listener):
     # -- 2: who is under its share is served -------------------------------------------------------
 
     def returned(self, tenant: Tenant, now: Instant, in_flight: int) -> None:
-        """Without debt: not ahead of all others that wait, nor in a batch of this very call already."""
+        """Without debt: where one is who returns now, and not in a batch of this very call already."""
         assert self._scheduler is not None
         fair = next(iter(self._scheduler._state.devices.values())).fair
-        others = [a.counter for a in fair.accounts.values() if a.waiting and a.tenant != tenant]
-        if tenant not in self._joined and fair.accounts[tenant].counter <= min(others, default=fair.virtual_time):
+        others = [account.settled for account in fair.backlogged.values() if account.tenant != tenant]
+        level = max(fair.virtual_time, min(others, default=0))
+        if tenant not in self._joined and fair.accounts[tenant].counter <= level:
             self._waits[tenant] = Waits(now, in_flight)
 
     def left(self, batch: BatchId, flight: Flight, now: Instant) -> None:
