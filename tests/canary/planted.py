@@ -198,9 +198,9 @@ CANARIES = (
     ),
     Canary(
         "the queue holds one request too many",
-        "admission",
-        "pool.queued >= policy.max_queued_requests",
-        "pool.queued > policy.max_queued_requests",
+        "room",
+        "return any(used + more > limit for used",
+        "return any(used + more > limit + 1 for used",
     ),
 )
 

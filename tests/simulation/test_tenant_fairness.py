@@ -15,7 +15,7 @@ from headway.core.ids import Part
 from headway.core.policy import BatchPolicy
 from headway.core.scheduler import Scheduler
 from headway.core.tenancy import TenantPolicy
-from headway.core.units import Duration, ms, seconds
+from headway.core.units import SECOND, Duration, ms, seconds
 from headway.sim.costs import COSTS, gpu
 from headway.sim.driver import Observer
 from headway.sim.fair_oracle import FairOracle
@@ -78,7 +78,7 @@ def closed(
     return TenantLoad(tenant, arrivals, TenantPolicy(weight), clients=clients, start=start)
 
 
-def play(*loads: TenantLoad, also: tuple[Observer, ...] = (), lasts: Duration = seconds(3), **more: object):  # type: ignore[no-untyped-def]
+def play(*loads: TenantLoad, also: tuple[Observer, ...] = (), lasts: Duration = 3 * SECOND, **more: object):  # type: ignore[no-untyped-def]
     scenario = TenantScenario(loads, duration=lasts, cost=gpu, **more)  # type: ignore[arg-type]
     return simulate_tenants(scenario, also)
 

@@ -102,7 +102,7 @@ def _too_late(state: State, pool: Pool, event: RequestArrived, now: Instant) -> 
     foreseen = state.foreseen = foresee(pool, event, budget, due_in, patience)
     outlook = pool.outlook
     at_most = outlook.at_most(foreseen)
-    if at_most <= budget:
+    if at_most <= budget or not outlook.is_tried:
         return None
     if foreseen <= budget:
         outlook.doubt()

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from itertools import takewhile
 from typing import Any
 
 from headway.core import events as ev
-from headway.core.effects import Effect, ResolveRequest
+from headway.core.effects import AdmitSequence, DispatchBatch, Effect, ResolveRequest
 from headway.core.ids import Part, PartRef, RequestId, WorkerId
 from headway.core.outcomes import Outcome
 from headway.core.policy import BatchPolicy
@@ -15,6 +16,8 @@ from headway.core.units import NEVER, Instant
 from headway.sim.ledger import Ledger, TrackedRequest, TrackedVersion, TrackedWorker
 from headway.sim.lending import NO_ROOM, Lending
 
+WHEN_ITS_TURN_CAME = "it would take"
+"""How the reason of a request begins that was let in, and given up when its turn came; in the same call, maybe."""
 AT_ARRIVAL = (Outcome.RATE_LIMITED, Outcome.DEADLINE_UNMEETABLE, Outcome.OVERLOADED)
 """What a request that there is room for may be refused with at once."""
 
@@ -59,8 +62,12 @@ class Bookkeeper:
         """effects: what came of them: who is let into a full room, and who makes place for it, is the core's choice,
         which is judged here. Raises AssertionError."""
         self._now = now
-        outcomes = [(effect.request, effect.outcome) for effect in effects if type(effect) is ResolveRequest]
+        before_turns = takewhile(lambda effect: not isinstance(effect, DispatchBatch | AdmitSequence), effects)
+        outcomes = [(effect.request, effect.outcome) for effect in before_turns if type(effect) is ResolveRequest]
         self._refused = {request: outcome for request, outcome in outcomes if outcome in (*NO_ROOM, *AT_ARRIVAL)}
+        for effect in effects:
+            if type(effect) is ResolveRequest and effect.detail.startswith(WHEN_ITS_TURN_CAME):
+                self._refused.pop(effect.request, None)  # it was let in first, maybe into room that others lost
         self._lending.reclaimed = deque(request for request, outcome in outcomes if outcome is Outcome.RECLAIMED)
         self.arrived.clear()
         self.emitting.clear()
