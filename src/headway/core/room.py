@@ -146,6 +146,11 @@ class Room:
         weight = units(self._weight_of(tenant)) if holding is None else holding.weight
         return weight / (self.weights + (0 if holding is not None else weight))
 
+    def part_beside(self, holding: Holding, newcomer: Tenant) -> float:
+        """Of the room, that is this tenant's own once the other is in it as well."""
+        joins = 0 if newcomer in self.holdings else units(self._weight_of(newcomer))
+        return holding.weight / (self.weights + joins)
+
     def has_part_left(self, tenant: Tenant, amount: Amount) -> bool:
         """Whether so much more is still the tenant's own."""
         holding = self.holdings.get(tenant)
@@ -173,15 +178,16 @@ class Room:
         holding = self.holdings.get(tenant)
         return 0 if holding is None else max(0, holding.used[0] - int(self.part(tenant) * self.limits[0]))
 
-    def newest_borrowed(self) -> Request | None:
-        """Of whoever is furthest beyond its part; None where nobody is, or all that it has runs in part."""
+    def newest_borrowed(self, newcomer: Tenant) -> Request | None:
+        """Of whoever is furthest beyond its part once the newcomer is in; None where nobody is, or all that it has
+        runs in part."""
         if self._furthest is None:
             self._furthest = Agenda(self._beyond)
             for holding in self.holdings.values():
                 holding.entry = None  # of the agenda before this one
                 self._furthest.update(holding)
         furthest = self._furthest.first()
-        if furthest is None or self.dominant(furthest) * self.weights <= furthest.weight:
+        if furthest is None or self.dominant(furthest) <= self.part_beside(furthest, newcomer):
             return None
         return furthest.pop_newest()
 

@@ -79,6 +79,8 @@ class _Plan:
             found = self._next(room, amount)
             if found is None:
                 return False
+            if found in self.victims:
+                continue  # on account of the room before this one, and out of this one already
             self.victims.append(found)
             self._leaves(room, found, of(found))
         return True
@@ -91,7 +93,7 @@ class _Plan:
 
     def _next(self, room: Room, amount: Amount) -> Request | None:
         if room.has_part_left(self._tenant, amount):
-            return room.newest_borrowed()
+            return room.newest_borrowed(self._tenant)
         return room.newest_of(self._tenant) if room.has_length_left(self._tenant, self._doubling) else None
 
     def _leaves(self, room: Room, request: Request, amount: Amount) -> None:

@@ -55,6 +55,7 @@ def plan_world(seed: int) -> WorldPlan:
     policies = {version: random_policy(rng, grid) for version in versions}
     devices = _share_a_device(Random(f"{seed} devices"), policies)
     _vary_padding(Random(f"{seed} padding"), policies)
+    _vary_shedding(Random(f"{seed} shedding"), policies)
     models = {version: _model(rng, policies[version], grid) for version in versions}
     if seed % SPACED == 0:
         _space_departures(policies, models, versions[0], grid)
@@ -87,6 +88,12 @@ def _space_departures(
     policies[version] = replace(policies[version], style=Style.BATCH, hold=False, max_queue_delay=grid)
     measurements = warm_up(cost, 32, 256)
     models[version] = Model(on_grid(cost, grid), workers=4, measurements=measurements, load_time=0)
+
+
+def _vary_shedding(rng: Random, policies: dict[VersionId, BatchPolicy]) -> None:
+    """Where nobody is refused for being late more lateness is seen."""
+    for version, policy in policies.items():
+        policies[version] = replace(policy, shed=rng.random() < 0.3)
 
 
 def _vary_padding(rng: Random, policies: dict[VersionId, BatchPolicy]) -> None:
