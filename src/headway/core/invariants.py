@@ -149,10 +149,11 @@ def _cores(device: Device) -> None:
 
 def _nothing_is_stuck(state: State, device: Device) -> None:
     """Work conservation: nothing with a reason to leave stays beside a worker with room, unless for a while,
-    or for cores that somebody's turn has come to."""
+    or for cores that somebody's turn has come to: maybe one whose batch is to be staged."""
     waits = state.now < device.wake < NEVER
     ready = [pool for pool in device.pools.values() if _could_leave(state, pool)]
-    if all(device.has_cores_for(pool, now=state.now) for pool in ready):
+    staging = (pool.waiting and pool.placement.next_stage() <= state.now for pool in device.pools.values())
+    if all(device.has_cores_for(pool, now=state.now) for pool in ready) and not (device.cores and any(staging)):
         for pool in ready:
             story = f"{pool.version} should leave, and workers {list(pool.placement.free)} have room"
             _require(waits, story)
