@@ -14,9 +14,11 @@ from headway.config.check import decode
 from headway.config.errors import ConfigError, Problem
 from headway.config.load import read_toml
 from headway.config.settings import MAX_QUEUE_DELAY_MS
+from headway.config.tenants import LimitSettings
 from headway.core.policy import BatchPolicy, ServerPolicy
-from headway.core.tenancy import RateLimit, TenantPolicy
+from headway.core.tenancy import TenantPolicy
 from headway.core.units import NEVER, Duration, ms, seconds
+from headway.runtime.policies import rate_limit
 from headway.sim.costs import COSTS
 from headway.sim.tenants import PAUSE, TenantLoad, TenantScenario, burst, lengths, replayed, requests
 from headway.sim.workloads import MAX_LENGTH, Arrival, bursty, on_off, poisson, read_trace
@@ -35,17 +37,6 @@ WANTS: dict[str, tuple[str, ...]] = {
     "trace": ("file",),
 }
 """kind of load -> what it cannot do without."""
-
-
-class Limit(Struct, frozen=True, forbid_unknown_fields=True):
-    """A limit of one tenant, as in `[[tenants.NAME.limits]]` of a server's configuration."""
-
-    requests_per_second: Span = 0
-    tokens_per_second: Span = 0
-    burst_s: Share = 1
-    concurrent: Count = 0
-    longer_than: Count = 0
-    up_to: Count = 0
 
 
 class Load(Struct, frozen=True, forbid_unknown_fields=True):
@@ -83,7 +74,7 @@ class Tenant(Struct, frozen=True, forbid_unknown_fields=True):
     """Names as in a server's configuration. load: a list of tables, `[[tenants.NAME.load]]`."""
 
     weight: Share = 1
-    limits: tuple[Limit, ...] = ()
+    limits: tuple[LimitSettings, ...] = ()
     max_queued_requests: Count = 0
     default_deadline_ms: Span = 0
     slo_ms: Span = 0
@@ -185,19 +176,8 @@ def _changes(file: ScenarioFile) -> Iterator[tuple[int, str, TenantPolicy]]:
 
 
 def _policy(tenant: Tenant) -> TenantPolicy:
-    limits = tuple(
-        RateLimit(
-            limit.requests_per_second,
-            limit.tokens_per_second,
-            limit.burst_s,
-            limit.concurrent,
-            limit.longer_than,
-            limit.up_to or NEVER,
-        )
-        for limit in tenant.limits
-    )
     slos = (("", ms(tenant.slo_ms)),) if tenant.slo_ms else ()
-    return TenantPolicy(tenant.weight, limits, tenant.max_queued_requests, slos)
+    return TenantPolicy(tenant.weight, tuple(map(rate_limit, tenant.limits)), tenant.max_queued_requests, slos)
 
 
 def _loads(file: ScenarioFile, seed: int, folder: Path) -> Iterator[TenantLoad]:
