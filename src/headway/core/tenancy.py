@@ -32,6 +32,7 @@ class TenantPolicy(NamedTuple):
     limits: all that cover a request hold for it.
     max_queued_requests: that may wait for one version; 0 = as many as there is room for.
     slos: model -> the latency that is aimed for, instead of the model's own; "" stands for every other model.
+        0: none is, although the model is run by another tenant's.
     """
 
     weight: float = 1.0
@@ -40,9 +41,11 @@ class TenantPolicy(NamedTuple):
     slos: tuple[tuple[str, Duration], ...] = ()
 
     def slo(self, model: str, otherwise: Duration) -> Duration:
-        """otherwise: the model's own."""
+        """0: there is none.  otherwise: what the model is run by."""
+        if not self.slos:
+            return otherwise
         slos = dict(self.slos)
-        return slos.get(model) or slos.get("") or otherwise
+        return slos.get(model, slos.get("", otherwise))
 
 
 class Tenancy:

@@ -16,7 +16,7 @@ NONE: Mapping[str, float] = {}
 
 def server_policy(settings: Settings, devices: Mapping[str, int], slos_ms: Mapping[str, float] = NONE) -> ServerPolicy:
     """devices: name -> cores of it that may be in use at once.  slos_ms: model -> its own slo_ms, 0 = none."""
-    tightened = {name: own for name, own in slos_ms.items() if 0 < tightest_slo_ms(settings, name, own) < own}
+    tightened = {name: own for name, own in slos_ms.items() if tightest_slo_ms(settings, name, own) != own}
     return ServerPolicy(
         max_queued_bytes=int(settings.limits.max_queued_mb * MEBIBYTE),
         patience=tuple(ms(span) for span in settings.scheduling.patience_ms),
@@ -27,15 +27,15 @@ def server_policy(settings: Settings, devices: Mapping[str, int], slos_ms: Mappi
 
 
 def tenant_policy(tenant: TenantRules, tightened: Mapping[str, float] = NONE) -> TenantPolicy:
-    """tightened: model -> its own slo_ms, where some tenant's is tighter: then it is that which the model is run by,
-    and a tenant that has none must be told the model's own."""
-    own = {} if tenant.slo_ms else tightened
-    slos = {"": tenant.slo_ms, **own, **tenant.slo}
+    """tightened: model -> its own slo_ms (0 = none), where some tenant's is tighter: then it is that which the model is
+    run by, and a tenant that has none must be told the model's own."""
+    by_tenant = {model: slo for model, slo in {"": tenant.slo_ms, **tenant.slo}.items() if slo}
+    slos = by_tenant if tenant.slo_ms else {**tightened, **by_tenant}
     return TenantPolicy(
         weight=tenant.weight,
         limits=tuple(map(rate_limit, tenant.limits)),
         max_queued_requests=tenant.max_queued_requests,
-        slos=tuple((model, ms(slo)) for model, slo in slos.items() if slo),
+        slos=tuple((model, ms(slo)) for model, slo in slos.items()),
     )
 
 
