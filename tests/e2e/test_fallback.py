@@ -24,7 +24,7 @@ class Model:
 
     def execute(self, requests):
         while not pathlib.Path("GATE").exists():
-            time.sleep(0.01)
+            time.sleep(0.01)  # another process opens the gate, and has no event to share with a model
         return [{"y": request["x"]} for request in requests]
 """
 SETTINGS = """

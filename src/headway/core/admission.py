@@ -9,8 +9,8 @@ from headway.core.errors import InvariantViolation
 from headway.core.events import RequestArrived
 from headway.core.fairness import TIGHT
 from headway.core.forecast import foresee
-from headway.core.ids import Part, VersionId
-from headway.core.limits import short
+from headway.core.ids import Part
+from headway.core.limits import Meter, short, take
 from headway.core.outcomes import Outcome
 from headway.core.policy import BatchPolicy
 from headway.core.pool import Pool
@@ -24,20 +24,37 @@ RETRY_ELSEWHERE: Duration = seconds(1)
 """A server that drains will not come back: one behind the same address may take it."""
 
 
+class Candidate:
+    """A request at the door, and what is worked out about it once.
+
+    shares: bytes of each part.  rows, tokens: of all parts.  longest: length of the longest.
+    meters: of the limits that it counts on.
+    foreseen: when it would be answered, from now, as is foreseen; 0: soon enough, or nobody asked.
+    """
+
+    __slots__ = ("event", "foreseen", "longest", "meters", "rows", "shares", "tokens")
+
+    def __init__(self, event: RequestArrived) -> None:
+        self.event = event
+        self.shares = shares_of(event.bytes, event.parts)
+        self.rows = sum([part.rows for part in event.parts])
+        self.tokens = sum([part.rows * part.length for part in event.parts])
+        self.longest = max([part.length for part in event.parts], default=0)
+        self.meters: tuple[Meter, ...] = ()
+        self.foreseen: Duration = 0
+
+
 def arrived(state: State, event: RequestArrived, now: Instant) -> None:
-    key = event.key
-    pool = state.pools.get(VersionId(key.model, key.version))
+    pool = state.pools.get(event.key.version_id)
     if pool is None:
-        state.effects.append(ResolveRequest(event.request, Outcome.UNKNOWN_VERSION, f"{key.model}/{key.version}"))
+        state.effects.append(ResolveRequest(event.request, Outcome.UNKNOWN_VERSION, str(event.key.version_id)))
         return
-    shares = shares_of(event.bytes, event.parts)
-    refusal = _refusal(state, pool, event, shares, now)
+    candidate = Candidate(event)
+    refusal = _never(state, pool, candidate, now) or _not_now(state, pool, candidate, now)
     if refusal is not None:
         state.effects.append(refusal)
         return
-    pool.arrivals.add(len(event.parts), now)
-    _enqueue(state, pool, event, shares, now)
-    state.touch(pool)
+    admit(state, pool, candidate, now)
 
 
 def shares_of(size: int, parts: Sequence[Part]) -> list[int]:
@@ -48,8 +65,9 @@ def shares_of(size: int, parts: Sequence[Part]) -> list[int]:
     return [size * part.rows * part.length // tokens for part in parts]
 
 
-def _refusal(state: State, pool: Pool, event: RequestArrived, shares: list[int], now: Instant) -> ResolveRequest | None:
-    """What can never be, then what may not be now. Nothing is taken from anybody before it is sure to be let in."""
+def _never(state: State, pool: Pool, candidate: Candidate, now: Instant) -> ResolveRequest | None:
+    """What no waiting and no trying again would change, here."""
+    event, policy = candidate.event, pool.policy
     request = event.request
     if request in state.requests:
         raise InvariantViolation(f"request id {request} arrived while it was in use")
@@ -59,37 +77,34 @@ def _refusal(state: State, pool: Pool, event: RequestArrived, shares: list[int],
         return ResolveRequest(request, Outcome.DRAINING, f"{pool.version} is draining", RETRY_ELSEWHERE)
     if event.deadline <= now:
         return ResolveRequest(request, Outcome.DEADLINE_EXCEEDED, "its deadline had passed when it arrived")
-    policy = pool.policy
-    rows = tokens = longest = 0
-    for part, size in zip(event.parts, shares, strict=True):
+    for part, size in zip(event.parts, candidate.shares, strict=True):
         if part.rows > 1 and not policy.lets_in(part.rows, part.length, size):
             what = f"a part of {part.rows} rows of length {part.length}, {size} bytes,"
             detail = f"{what} exceeds what a batch may hold ({_caps(policy)})"
             return ResolveRequest(request, Outcome.TOO_LARGE, detail)
-        rows += part.rows
-        tokens += part.rows * part.length
-        longest = max(longest, part.length)
-    if rows > policy.max_queued_rows or event.bytes > state.policy.max_queued_bytes:
-        detail = f"{rows} rows and {event.bytes} bytes are more than ever may wait ({policy.max_queued_rows} and "
-        return ResolveRequest(request, Outcome.TOO_LARGE, f"{detail}{state.policy.max_queued_bytes})")
-    meters = state.limits.covering(event.tenant, longest, now)
-    shortage = short(meters, tokens, now) if meters else None
+    if candidate.rows > policy.max_queued_rows or event.bytes > state.policy.max_queued_bytes:
+        detail = f"{candidate.rows} rows and {event.bytes} bytes are more than ever may wait "
+        detail += f"({policy.max_queued_rows} and {state.policy.max_queued_bytes})"
+        return ResolveRequest(request, Outcome.TOO_LARGE, detail)
+    return None
+
+
+def _not_now(state: State, pool: Pool, candidate: Candidate, now: Instant) -> ResolveRequest | None:
+    """Its tenant's limits, the time that it has, and room, which is taken from others last: for one that is let in."""
+    event = candidate.event
+    candidate.meters = state.limits.covering(event.tenant, candidate.longest, now)
+    shortage = short(candidate.meters, candidate.tokens, now) if candidate.meters else None
     if shortage is not None:
         after = shortage.retry_after or retry_after(pool, now)
-        return ResolveRequest(request, Outcome.RATE_LIMITED, shortage.detail, after)
-    refusal = _too_late(state, pool, event, now) or find_room(state, pool, event, rows, doubling(longest), now)
-    if refusal is None:
-        state.limits.take(meters, tokens)
-    return refusal
+        return ResolveRequest(event.request, Outcome.RATE_LIMITED, shortage.detail, after)
+    return _too_late(state, pool, candidate, now) or find_room(
+        state, pool, event, candidate.rows, doubling(candidate.longest), now
+    )
 
 
-def _too_late(state: State, pool: Pool, event: RequestArrived, now: Instant) -> ResolveRequest | None:
-    """It is refused at once where it would be answered after its deadline, or too late for the SLO.
-
-    state.foreseen: what was foreseen of it, if it is let in.
-    """
-    state.foreseen = 0
-    policy = pool.policy
+def _too_late(state: State, pool: Pool, candidate: Candidate, now: Instant) -> ResolveRequest | None:
+    """It is refused at once where it would be answered after its deadline, or too late for the SLO."""
+    policy, event = pool.policy, candidate.event
     if not policy.shed:
         return None
     slo = state.tenancy.of(event.tenant).slo(pool.version.model, policy.slo)
@@ -99,7 +114,7 @@ def _too_late(state: State, pool: Pool, event: RequestArrived, now: Instant) -> 
         return None
     patience = state.policy.patience
     due_in = min(left, patience[_class(patience, event.priority)])
-    foreseen = state.foreseen = foresee(pool, event, budget, due_in, patience)
+    foreseen = candidate.foreseen = foresee(pool, event, budget, due_in, patience)
     outlook = pool.outlook
     at_most = outlook.at_most(foreseen)
     if at_most <= budget or not outlook.is_tried:
@@ -124,22 +139,25 @@ def _caps(policy: BatchPolicy) -> str:
     return ", ".join(f"{cap} {what}" for cap, what in caps if cap)
 
 
-def _enqueue(state: State, pool: Pool, event: RequestArrived, shares: list[int], now: Instant) -> None:
+def admit(state: State, pool: Pool, candidate: Candidate, now: Instant) -> None:
+    """It waits from now on."""
+    event = candidate.event
     deadline = event.deadline
-    longest = max([part.length for part in event.parts])
     request = Request(event.request, event.tenant, event.key, pool, event.bytes, deadline, event.priority, now)
-    request.doubling = doubling(longest)
-    request.foreseen = state.foreseen
-    request.meters = state.limits.covering(event.tenant, longest, now)
+    request.doubling = doubling(candidate.longest)
+    request.foreseen = candidate.foreseen
+    request.meters = candidate.meters
+    take(candidate.meters, candidate.tokens)
     state.requests[request.id] = request
     state.bytes += event.bytes
     state.room.enter(request, (event.bytes,))
     state.deadlines.add(request)
     request.unfinished = len(event.parts)
+    pool.arrivals.add(len(event.parts), now)
     of_class = _class(state.policy.patience, event.priority)
     due_by_class = now + state.policy.patience[of_class]
     seq = state.seq
-    for index, ((rows, length), size) in enumerate(zip(event.parts, shares, strict=True)):
+    for index, ((rows, length), size) in enumerate(zip(event.parts, candidate.shares, strict=True)):
         seq += 1
         latest_start = pool.latest_start(deadline, rows, length)
         due, lane = (latest_start, TIGHT) if latest_start < due_by_class else (due_by_class, of_class)
@@ -149,6 +167,7 @@ def _enqueue(state: State, pool: Pool, event: RequestArrived, shares: list[int],
         if pool.policy.hold:
             state.timers.arm(pool, queue, now)
     state.seq = seq
+    state.touch(pool)
 
 
 def _class(patience: tuple[Duration, ...], priority: int) -> int:

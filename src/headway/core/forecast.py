@@ -7,7 +7,7 @@ All of it is in device time that each part would take alone; batches take less, 
 that waits saves.
 
 What the model does not see (who else will come, padding, gaps between batches) is learned from how long
-requests really took, beside what was foreseen, tenant by tenant.
+requests really took, beside what was foreseen (`Outlook`).
 """
 
 from __future__ import annotations
@@ -105,8 +105,7 @@ def _rows_together(pool: Pool, length: int) -> int:
 
 
 def _usual_length(pool: Pool, event: RequestArrived) -> int:
-    tokens = sum([queue.tokens for queue in pool.keys.values()])
-    return max(1, tokens // pool.rows) if pool.rows else max(part.length for part in event.parts)
+    return max(1, pool.tokens // pool.rows) if pool.rows else max(part.length for part in event.parts)
 
 
 def _until_free(pool: Pool, now: Instant) -> Duration:

@@ -6,11 +6,12 @@ from collections import Counter
 
 from headway.core.device import Device
 from headway.core.errors import InvariantViolation
+from headway.core.patience import leaves_at
 from headway.core.pool import Pool
 from headway.core.requests import GONE, RUNNING, WAITING, Request
 from headway.core.room import Room
 from headway.core.state import State
-from headway.core.units import NEVER
+from headway.core.units import NEVER, Instant
 from headway.core.workers import WorkerState
 
 
@@ -92,6 +93,8 @@ def _sums(state: State, pool: Pool) -> None:
     waiting = [part for queue in pool.keys.values() for part in queue.waiting()]
     _require(len(waiting) == pool.waiting, f"{pool.version}: {len(waiting)} parts wait, {pool.waiting} counted")
     _require(sum(p.rows for p in waiting) == pool.rows, f"{pool.version}: rows do not add up")
+    _require(sum(p.rows * p.length for p in waiting) == pool.tokens, f"{pool.version}: tokens do not add up")
+    _require(sum(p.work for p in waiting) == pool.work_waiting, f"{pool.version}: work does not add up")
     requests = {part.request.id for part in waiting}
     _require(len(requests) == pool.queued, f"{pool.version}: {len(requests)} requests wait, {pool.queued} counted")
     mine = [part for r in state.requests.values() if r.pool is pool for part in r.parts if part.state is WAITING]
@@ -152,8 +155,7 @@ def _nothing_is_stuck(state: State, device: Device) -> None:
     or for cores that somebody's turn has come to: maybe one whose batch is to be staged."""
     waits = state.now < device.wake < NEVER
     ready = [pool for pool in device.pools.values() if _could_leave(state, pool)]
-    staging = (pool.waiting and pool.placement.next_stage() <= state.now for pool in device.pools.values())
-    if all(device.has_cores_for(pool, now=state.now) for pool in ready) and not (device.cores and any(staging)):
+    if all(device.has_cores_for(pool, now=state.now) for pool in ready) and not _stages_first(device, ready, state.now):
         for pool in ready:
             story = f"{pool.version} should leave, and workers {list(pool.placement.free)} have room"
             _require(waits, story)
@@ -162,6 +164,19 @@ def _nothing_is_stuck(state: State, device: Device) -> None:
     for pool in device.pools.values():
         served = pool.placement.has_worker or not pool.waiting
         _require(served, f"{pool.version}: {pool.waiting} parts wait for a version that nobody runs")
+
+
+def _stages_first(device: Device, ready: list[Pool], now: Instant) -> bool:
+    """Whether it is the turn of a version all of whose workers are busy, for a batch that waits for cores too."""
+    others = [queue.entry for pool in ready if (queue := pool.agenda.first()) is not None and queue.entry is not None]
+    for pool in device.pools.values():
+        worker, queue = pool.placement.next_free(), pool.agenda.first()
+        if not pool.waiting or pool.placement.free or worker is None or queue is None or queue.entry is None:
+            continue
+        due = worker.stage_at <= now <= worker.overdue_at and leaves_at(pool, queue, worker, now) <= now
+        if due and not device.has_cores_for(pool, now=now, after=worker) and all(queue.entry < e for e in others):
+            return True
+    return False
 
 
 def _could_leave(state: State, pool: Pool) -> bool:

@@ -86,13 +86,6 @@ class Limits:
             self._watch(meter)
         return meter
 
-    def take(self, meters: tuple[Meter, ...], tokens: int) -> None:
-        """The request is let in. The meters were filled when it was asked whether they are `short`."""
-        for meter in meters:
-            meter.requests -= 1 if meter.limit.requests_per_second else 0
-            meter.tokens -= tokens if meter.limit.tokens_per_second else 0
-            meter.open += 1
-
     def _watch(self, meter: Meter) -> None:
         heappush(self._forget, (meter.at + meter.full_in(), meter.tenant, meter.limit))
 
@@ -120,6 +113,14 @@ class Limits:
             meter.requests, meter.tokens = requests, tokens
             self.meters[tenant, meter.limit] = meter
             self._watch(meter)
+
+
+def take(meters: tuple[Meter, ...], tokens: int) -> None:
+    """The request is let in. The meters were filled when it was asked whether they are `short`."""
+    for meter in meters:
+        meter.requests -= 1 if meter.limit.requests_per_second else 0
+        meter.tokens -= tokens if meter.limit.tokens_per_second else 0
+        meter.open += 1
 
 
 def short(meters: tuple[Meter, ...], tokens: int, now: Instant) -> Shortage | None:

@@ -30,7 +30,7 @@ KEEP_KEYS = 16
 
 class Pool:
     """device: that its workers run on.
-    queued: requests with a part that waits.  waiting: parts that wait.  rows: their rows.
+    queued: requests with a part that waits.  waiting: parts that wait.  rows, tokens: of those.
     work_waiting: what those would take one by one, in device nanoseconds.
     outlook: how forecasts of answers turned out.
     max_queue_delay: the ceiling of waiting for company that is in force: the policy's, or what `linger` says.
@@ -59,6 +59,7 @@ class Pool:
         "room",
         "rows",
         "starts",
+        "tokens",
         "version",
         "waiting",
         "work_waiting",
@@ -79,7 +80,7 @@ class Pool:
         self.starts = PartHeap()
         self.queued = 0
         self.waiting = 0
-        self.rows = 0
+        self.rows = self.tokens = 0
         self.work_waiting = 0
         self.draining = False
         self.pressure = False
@@ -106,6 +107,7 @@ class Pool:
         request.waiting += 1
         self.waiting += 1
         self.rows += part.rows
+        self.tokens += part.rows * part.length
         self.work_waiting += part.work
         return self._insert(part, account)
 
@@ -138,6 +140,7 @@ class Pool:
             else:
                 self.room.leave(request, (0, part.rows), whole=False)
             self.rows -= part.rows
+            self.tokens -= part.rows * part.length
             self.work_waiting -= part.work
         self.waiting -= len(parts)
 

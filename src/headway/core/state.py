@@ -32,7 +32,6 @@ class State:
         "devices",
         "draining",
         "effects",
-        "foreseen",
         "limits",
         "next_batch",
         "now",
@@ -63,7 +62,6 @@ class State:
         self.effects: list[Effect] = []
         self.now: Instant = 0
         self.bytes = 0
-        self.foreseen: Duration = 0
         self.draining = False
         self.pressure = False
         self.seq = 0

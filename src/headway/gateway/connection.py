@@ -33,9 +33,7 @@ STATUS_LINES = {s.value: f"HTTP/1.1 {s.value} {s.phrase}\r\n".encode() for s in 
 
 class Connection:
     """An asyncio.Protocol by behaviour, not by class, so that it can be compiled to a native one (decision 31).
-
-    The timing states are derived: lingering, mid-headers or mid-body (the reader knows), busy, idle.
-    """
+    The timing states are derived: lingering, mid-headers or mid-body (the reader knows), busy, idle."""
 
     def __init__(self, server: HttpServer) -> None:
         self._server = server

@@ -167,10 +167,7 @@ def admitted_anyway(chosen: Callable[[RequestId], bool]) -> Iterator[None]:
             judged(state, event, now)
             return
         pool = state.pools[event.key.version_id]
-        state.foreseen = 0
-        pool.arrivals.add(len(event.parts), now)
-        admission._enqueue(state, pool, event, admission.shares_of(event.bytes, event.parts), now)
-        state.touch(pool)
+        admission.admit(state, pool, admission.Candidate(event), now)
 
     scheduler._APPLY[RequestArrived] = arrived
     try:
