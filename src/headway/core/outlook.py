@@ -1,33 +1,47 @@
-"""What forecasts of answers are worth, learned from how they turned out."""
+"""What forecasts of answers are worth, learned from how they turned out.
+
+Of the ratio of what an answer took to what was foreseen two things are followed: how it usually is, and what it
+hardly ever exceeds. The latter is a quantile, found by stochastic approximation (Robbins and Monro 1951): a step up
+for each answer above it, a much smaller one down for each below, so that it rests where one in `1 / RARE` is above.
+No shape of the distribution is assumed: how long a request waits spreads from nothing to several times the mean, as
+batches are made of neighbours in length, and the more so the greater the batches are.
+"""
 
 from __future__ import annotations
 
 from headway.core.units import Duration
 
 FOLLOW = 1 / 64
-FORGET = 1 / 256
+"""How fast the usual ratio is followed: by a mean of the last few dozen answers."""
 ENOUGH = 32
-CAREFUL = 2.0
-"""A forecast is taken to be so many times its usual error too short: who is let in is to be in time."""
+RARE = 1 / 200
+"""Of those that are let in so many may be late."""
+UP = 1 + 3 / 100
+DOWN = 1 - 3 / 100 * RARE / (1 - RARE)
+DOUBT = 1 - 1 / 32768
 
 
 class Outlook:
     """How forecasts turned out. took, foreseen: of answered requests, means of the last few dozen.
-    seen: how many. error: the mean distance of what it took from what was foreseen, corrected, by then."""
+    seen: how many.  worst: the ratio of the two that is hardly ever exceeded."""
 
-    __slots__ = ("error", "foreseen", "seen", "took")
+    __slots__ = ("foreseen", "seen", "took", "worst")
 
     def __init__(self) -> None:
-        self.took = self.foreseen = self.error = 0.0
+        self.took = self.foreseen = 0.0
+        self.worst = 1.0
         self.seen = 0
 
     def learn(self, foreseen: Duration, took: Duration) -> None:
+        """An answer that was foreseen to take so long (more than 0) took so long."""
         self.seen += 1
         if not self.foreseen:
             self.took = self.foreseen = float(foreseen)
-        self.error += FOLLOW * (abs(took - foreseen * self.took / self.foreseen) - self.error)
         self.took += FOLLOW * (took - self.took)
         self.foreseen += FOLLOW * (foreseen - self.foreseen)
+        ratio = took / foreseen
+        # never beyond what was seen: many that one stall made late are no reason for more than that
+        self.worst = min(ratio, self.worst * UP) if ratio > self.worst else self.worst * DOWN
 
     @property
     def is_tried(self) -> bool:
@@ -36,8 +50,7 @@ class Outlook:
 
     def doubt(self) -> None:
         """Somebody was refused for what was learned: were it wrong, nobody would be let in who could tell."""
-        self.took += FORGET * (self.foreseen - self.took)
-        self.error -= FORGET * self.error
+        self.worst *= DOUBT
 
     def expect(self, foreseen: Duration) -> Duration:
         """What it will take, as it usually turns out."""
@@ -45,11 +58,11 @@ class Outlook:
 
     def at_most(self, foreseen: Duration) -> Duration:
         """What it will hardly ever exceed."""
-        return int(self.expect(foreseen) * (1 + CAREFUL * self.error / self.took)) if self.took else foreseen
+        return int(foreseen * self.worst)
 
     def snapshot(self) -> list[float]:
-        return [self.took, self.foreseen, self.error, self.seen]
+        return [self.took, self.foreseen, self.worst, self.seen]
 
     def restore(self, state: list[float]) -> None:
-        self.took, self.foreseen, self.error = state[:3]
+        self.took, self.foreseen, self.worst = state[:3]
         self.seen = int(state[3])

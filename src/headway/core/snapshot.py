@@ -22,7 +22,7 @@ from headway.core.state import State
 from headway.core.tenancy import RateLimit, TenantPolicy
 from headway.core.workers import RunningBatch, RunningSequence, Worker, WorkerState
 
-FORMAT = 7
+FORMAT = 8
 
 
 def take(state: State) -> dict[str, Any]:
