@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TypeAlias
 
 from headway.core.ids import BatchId, BatchKey, Capacity, Measurement, Part, RequestId, Tenant, VersionId, WorkerId
+from headway.core.losses import Loss
 from headway.core.outcomes import Outcome
 from headway.core.policy import BatchPolicy, ServerPolicy
 from headway.core.record import record
@@ -128,10 +129,11 @@ class WorkerStopped:
 
 @record
 class WorkerLost:
-    """It died, hung, or broke the protocol; whatever it ran is unanswered."""
+    """It died, hung, or broke the protocol; whatever it ran is unanswered. cause: for people to read."""
 
     worker: WorkerId
     cause: str = ""
+    loss: Loss = Loss.CRASHED
 
 
 @record

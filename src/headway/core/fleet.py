@@ -17,6 +17,7 @@ from headway.core.events import (
     WorkerStarting,
     WorkerStopped,
 )
+from headway.core.losses import Loss
 from headway.core.state import State
 from headway.core.units import Instant
 from headway.core.workers import Worker, WorkerState
@@ -99,12 +100,12 @@ def worker_draining(state: State, event: WorkerDraining, now: Instant) -> None:
 
 
 def worker_stopped(state: State, event: WorkerStopped, now: Instant) -> None:
-    _gone(state, event.worker, WorkerState.STOPPED, "its worker was stopped", now)
+    _gone(state, event.worker, WorkerState.STOPPED, Loss.KILLED, "its worker was stopped", now)
 
 
 def worker_lost(state: State, event: WorkerLost, now: Instant) -> None:
     detail = f"its worker was lost ({event.cause})" if event.cause else "its worker was lost"
-    _gone(state, event.worker, WorkerState.LOST, detail, now)
+    _gone(state, event.worker, WorkerState.LOST, event.loss, detail, now)
 
 
 def capacity_changed(state: State, event: CapacityChanged, now: Instant) -> None:
@@ -116,9 +117,9 @@ def capacity_changed(state: State, event: CapacityChanged, now: Instant) -> None
     state.touch(worker.pool)
 
 
-def _gone(state: State, id: int, end: WorkerState, detail: str, now: Instant) -> None:
+def _gone(state: State, id: int, end: WorkerState, loss: Loss, detail: str, now: Instant) -> None:
     worker = state.workers.get(id)
     if worker is None:
         return  # told twice: by its exit, and by the end of its channel
     worker.become(end)
-    worker_gone(state, worker, detail, now)
+    worker_gone(state, worker, loss, detail, now)

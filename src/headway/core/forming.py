@@ -316,6 +316,12 @@ class Forming:
 
     # -- limits ----------------------------------------------------------------------------
 
+    def has_room_for(self, part: QueuedPart) -> bool:
+        """Whether the caps in rows, tokens and bytes allow it."""
+        rows, length = self.rows + part.rows, self._length_with(part)
+        tokens = self.tokens + part.rows * part.length if self._unpadded else rows * length
+        return not self._setting.policy.exceeds(rows, tokens, self.bytes + part.bytes)
+
     def _fits(self, part: QueuedPart, gain: int) -> bool:
         rows = self.rows + part.rows
         length = self._length_with(part)

@@ -51,6 +51,12 @@ class Outcome(Enum):
     """It could never be served here: a part exceeds what a batch may hold, or the whole what may wait."""
 
     WORKER_LOST = "worker_lost"
+    MAY_HAVE_RUN = "may_have_run"
+    """Its worker was lost, and the model declares that running it twice is not the same as once."""
+
+    POISON_REQUEST = "poison_request"
+    """Whatever ran it failed, and all that ran without it did not."""
+
     MODEL_ERROR = "model_error"
     """The model raised, or broke its contract, on this batch."""
 
@@ -77,6 +83,8 @@ _KINDS: dict[Outcome, Kind] = {
     Outcome.UNKNOWN_VERSION: Kind.REFUSED,
     Outcome.TOO_LARGE: Kind.REFUSED,
     Outcome.WORKER_LOST: Kind.FAILED,
+    Outcome.MAY_HAVE_RUN: Kind.FAILED,
+    Outcome.POISON_REQUEST: Kind.FAILED,
     Outcome.MODEL_ERROR: Kind.FAILED,
     Outcome.INVALID_INPUT: Kind.FAILED,
 }

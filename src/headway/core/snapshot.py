@@ -22,7 +22,7 @@ from headway.core.state import State
 from headway.core.tenancy import RateLimit, TenantPolicy
 from headway.core.workers import RunningBatch, RunningSequence, Worker, WorkerState
 
-FORMAT = 8
+FORMAT = 9
 
 
 def take(state: State) -> dict[str, Any]:
@@ -38,6 +38,7 @@ def take(state: State) -> dict[str, Any]:
         "now": state.now,
         "seq": state.seq,
         "next_batch": state.next_batch,
+        "groups": state.groups,
         "draining": state.draining,
         "pressure": state.pressure,
         "policy": asdict(state.policy),
@@ -57,6 +58,7 @@ def restore(state: State, saved: dict[str, Any]) -> None:
     if saved.get("format") != FORMAT:
         raise ValueError(f"snapshot of format {saved.get('format')!r}; this version reads {FORMAT}")
     state.now, state.seq, state.next_batch = saved["now"], saved["seq"], saved["next_batch"]
+    state.groups = saved["groups"]
     state.draining, state.pressure = saved["draining"], saved["pressure"]
     state.govern(_server_policy(saved["policy"]))
     for entry in saved["devices"]:
@@ -106,7 +108,10 @@ def _request(request: Request, parts: list[QueuedPart], open: bool) -> dict[str,
         "emitted": request.emitted,
         "foreseen": request.foreseen,
         "parts": [
-            [p.index, p.rows, p.length, p.bytes, p.due, p.latest_start, p.seq, p.work, p.lane, p.tight, p.state.value]
+            [
+                *(p.index, p.rows, p.length, p.bytes, p.due, p.latest_start, p.seq, p.work, p.lane),
+                *(p.apart, p.deaths, p.spoiled, p.tight, p.state.value),
+            ]
             for p in parts
         ],
     }
@@ -126,10 +131,11 @@ def _restore_request(state: State, saved: dict[str, Any]) -> list[QueuedPart]:
     )
     request.attempt, request.emitted, request.foreseen = saved["attempt"], saved["emitted"], saved["foreseen"]
     parts = []
-    for *fields, tight, part_state in saved["parts"]:
+    for *fields, apart, deaths, spoiled, tight, part_state in saved["parts"]:
         index, rows, length, size, due, latest_start, seq, work, lane = fields
         part = QueuedPart(request, index, rows, length, size, due, latest_start, seq, work, lane)
         part.state, part.tight = PartState(part_state), tight
+        part.apart, part.deaths, part.spoiled = apart, deaths, spoiled
         parts.append(part)
         request.unfinished += part.state in (PartState.WAITING, PartState.RUNNING)
     if saved["open"]:
@@ -167,6 +173,8 @@ def _pool(pool: Pool) -> dict[str, Any]:
         "draining": pool.draining,
         "cost": pool.cost.snapshot(),
         "rate": pool.rate.snapshot(),
+        "budget": pool.budget.snapshot(),
+        "failed_in_a_row": pool.failed_in_a_row,
         "outlook": pool.outlook.snapshot(),
         "arrivals": pool.arrivals.snapshot(),
         "linger": None if pool.linger is None else pool.linger.snapshot(),
@@ -183,6 +191,8 @@ def _restore_pool(state: State, saved: dict[str, Any]) -> None:
     pool.draining = saved["draining"]
     pool.cost = CostModel.restore(saved["cost"])
     pool.rate.restore(saved["rate"])
+    pool.budget.restore(saved["budget"])
+    pool.failed_in_a_row = saved["failed_in_a_row"]
     pool.outlook.restore(saved["outlook"])
     pool.arrivals.restore(saved["arrivals"])
     if saved["linger"] is not None:

@@ -39,10 +39,12 @@ class RunningBatch:
     started: when it was dispatched; for one that was staged, when the one before it ended.
     waits: it is staged, and what its worker runs has not ended.
     withdrawn: some of it may not have been run.
+    apart: the group that is tried again in it (see QueuedPart); 0: none.
     is_probe: it is larger than would pay by the cost model, for what is to be learned from it.
     """
 
     __slots__ = (
+        "apart",
         "charges",
         "id",
         "is_probe",
@@ -80,6 +82,12 @@ class RunningBatch:
         self.staged = self.waits = staged
         self.withdrawn = False
         self.is_probe = False
+        self.apart = members[0].apart
+
+    @property
+    def is_suspect(self) -> bool:
+        """It may kill its worker."""
+        return self.apart < 0
 
 
 class RunningSequence:

@@ -15,6 +15,7 @@ from headway.core.policy import BatchPolicy
 from headway.core.units import NEVER, Instant
 from headway.sim.ledger import Ledger, TrackedRequest, TrackedVersion, TrackedWorker
 from headway.sim.lending import NO_ROOM, Lending
+from headway.sim.retrials import Retrials
 
 WHEN_ITS_TURN_CAME = "it would take"
 """How the reason of a request begins that was let in, and given up when its turn came; in the same call, maybe."""
@@ -25,6 +26,7 @@ AT_ARRIVAL = (Outcome.RATE_LIMITED, Outcome.DEADLINE_UNMEETABLE, Outcome.OVERLOA
 class Bookkeeper:
     """Of this call: requests that arrived, and those whose sequence moved on.
 
+    retrials: what may become of those whose execution came to nothing.
     left: (worker, request, attempt) of the sequences that ended, or whose worker did.
     """
 
@@ -34,6 +36,7 @@ class Bookkeeper:
         self.left: dict[tuple[WorkerId, RequestId, int], None] = {}
         self._ledger = ledger
         self._lending = Lending(ledger)
+        self.retrials = Retrials(ledger)
         self._refused: dict[RequestId, Outcome] = {}
         self._now: Instant = 0
         self._apply: dict[type[ev.Event], Callable[[Any], None]] = {
@@ -68,12 +71,14 @@ class Bookkeeper:
         for effect in effects:
             if type(effect) is ResolveRequest and effect.detail.startswith(WHEN_ITS_TURN_CAME):
                 self._refused.pop(effect.request, None)  # it was let in first, maybe into room that others lost
+        self.retrials.begin(effects)
         self._lending.reclaimed = deque(request for request, outcome in outcomes if outcome is Outcome.RECLAIMED)
         self.arrived.clear()
         self.emitting.clear()
         self.left.clear()
         for event in events:
             self._apply[type(event)](event)
+        self.retrials.end()
         self._expire()
 
     def _expire(self) -> None:
@@ -192,18 +197,17 @@ class Bookkeeper:
         worker = self._ledger.remove_worker(event.worker)
         if worker is None:
             return
-        for batch in worker.batches.values():
-            for ref in batch.parts:
-                self._ledger.owe(ref.request, Outcome.WORKER_LOST)
         for request, attempt in worker.sequences:
             self.left[event.worker, request, attempt] = None
-            self._ledger.owe(request, Outcome.WORKER_LOST)
+        self.retrials.worker_ended(worker, event, self._now)
 
     # -- answers: anything not running where it says is late, and changes nothing ---------------------
 
     def _batch_completed(self, event: ev.BatchCompleted) -> None:
         self._note_hand_over(event)
         parts = self._take_batch(event.worker, event.batch)
+        if len(event.failures) < len(parts):
+            self.retrials.batch_completed(self._ledger.workers[event.worker].version)
         failures: dict[RequestId, list[Outcome]] = {}
         for failure in event.failures if parts else ():
             failures.setdefault(parts[failure.position].request, []).append(failure.outcome)
@@ -227,8 +231,10 @@ class Bookkeeper:
                 self._ledger.owe(ref.request, Outcome.COMPLETED)
 
     def _batch_failed(self, event: ev.BatchFailed) -> None:
-        for ref in self._take_batch(event.worker, event.batch):
-            self._ledger.owe(ref.request, event.outcome)
+        parts = self._take_batch(event.worker, event.batch)
+        if parts:
+            version = self._ledger.workers[event.worker].version
+            self.retrials.batch_failed(self._ledger.versions[version], parts, event)
 
     def _take_batch(self, worker: WorkerId, batch: int) -> tuple[PartRef, ...]:
         tracked = self._ledger.workers.get(worker)

@@ -11,8 +11,10 @@ from headway.core.effects import (
     DeliverTokens,
     DispatchBatch,
     Effect,
+    QuarantineRequest,
     ReportStarvation,
     ResolveRequest,
+    RetryParts,
     WithdrawPart,
 )
 from headway.core.events import Event
@@ -49,6 +51,8 @@ class Driver:
             WithdrawPart: _nothing,
             DeliverTokens: _nothing,
             ReportStarvation: _nothing,
+            RetryParts: _nothing,
+            QuarantineRequest: _nothing,
             ResolveRequest: _nothing,
         }
         self._agenda = Agenda()

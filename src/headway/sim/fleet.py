@@ -22,6 +22,7 @@ from headway.core.events import (
     WorkerStopped,
 )
 from headway.core.ids import BatchId, Capacity, Measurement, Part, RequestId, VersionId, WorkerId
+from headway.core.losses import Loss
 from headway.core.outcomes import Outcome
 from headway.core.units import Duration, Instant
 from headway.sim.costs import Cost
@@ -89,6 +90,7 @@ class Fleet:
         self._driver = driver
         self._rng = rng
         self._started = 0
+        self._character = rng.random()
         driver.on[DispatchBatch] = self._dispatch
         driver.on[AdmitSequence] = self._admit
         driver.on[AbortSequence] = self._abort
@@ -110,11 +112,11 @@ class Fleet:
         else:
             self._loaded(worker)
 
-    def lose(self, worker: SimWorker, cause: str) -> None:
+    def lose(self, worker: SimWorker, cause: str, loss: Loss = Loss.CRASHED) -> None:
         """It dies with everything it runs. Its answers may still be on their way."""
         if worker.gone:
             return
-        self._end(worker, WorkerLost(worker.worker, cause))
+        self._end(worker, WorkerLost(worker.worker, cause, loss))
 
     def drain(self, worker: SimWorker) -> None:
         """It takes nothing new, stops after what it runs, and is replaced."""
@@ -184,17 +186,34 @@ class Fleet:
         self._begin(worker)
         begins = max(self._driver.now + model.hand_over, worker.free_at)
         if self._happens(self.faults.hang):
-            self._driver.at(begins + 3 * duration, lambda: self.lose(worker, "no progress"))
+            self._driver.at(begins + 3 * duration, lambda: self.lose(worker, "no progress", Loss.HUNG))
             duration *= 4
         answer = self._answer(effect, duration)
+        if any(self.is_killer(request) for request, _ in effect.parts):
+            self._driver.at(begins + duration // 2, lambda: self._dies_of(worker, effect.batch))
         worker.free_at = begins + duration
         self._driver.at(worker.free_at + model.hand_over, lambda: self._batch_ended(worker, answer))
         if self._happens(self.faults.misdirected):
             early = self._driver.now + self._rng.randrange(duration)
             self._driver.at(early // self.faults.grid * self.faults.grid, lambda: self._tell_wrongly(answer))
 
+    def is_killer(self, request: RequestId) -> bool:
+        """Whether whatever runs it dies."""
+        return self._nature(request) < self.faults.kills
+
+    def is_spoiler(self, request: RequestId) -> bool:
+        """Whether whatever runs it raises."""
+        return 0 <= self._nature(request) - self.faults.kills < self.faults.raises
+
+    def _nature(self, request: RequestId) -> float:
+        return Random(f"{self._character} {request}").random()
+
+    def _dies_of(self, worker: SimWorker, batch: BatchId) -> None:
+        if batch in worker.running:
+            self.lose(worker, "it ran what kills", Loss.CRASHED)
+
     def _answer(self, effect: DispatchBatch, duration: Duration) -> BatchCompleted | BatchFailed:
-        if self._happens(self.faults.batch_fails):
+        if any(self.is_spoiler(request) for request, _ in effect.parts) or self._happens(self.faults.batch_fails):
             return BatchFailed(effect.worker, effect.batch, duration, Outcome.MODEL_ERROR, "the model raised")
         failures = tuple(
             PartFailure(position, self._rng.choice((Outcome.MODEL_ERROR, Outcome.INVALID_INPUT)), "this one is bad")

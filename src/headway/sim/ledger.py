@@ -171,6 +171,13 @@ class Ledger:
         if not request.waiting:
             del self.versions[request.version].waiting[request.event.request]
 
+    def wait_again(self, request: TrackedRequest, part: int) -> None:
+        """Its execution came to nothing."""
+        request.running.pop(part, None)
+        request.engine = None
+        request.waiting[part] = None
+        self.versions[request.version].waiting[request.event.request] = request
+
     def remove_worker(self, worker: WorkerId) -> TrackedWorker | None:
         tracked = self.workers.pop(worker, None)
         if tracked is not None:
