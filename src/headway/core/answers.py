@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from headway.core.cost import CostModel
-from headway.core.effects import DeliverTokens
+from headway.core.effects import DeliverTokens, ReportCircuit
 from headway.core.events import (
     BatchCompleted,
     BatchFailed,
@@ -27,6 +27,7 @@ def batch_completed(state: State, event: BatchCompleted, now: Instant) -> None:
     if worker is None or batch is None:
         return  # a late answer from a worker we already gave up on, or the second of two
     pool = worker.pool
+    _lives(state, pool)
     _observe(worker, batch, event.duration, now)
     _correct(worker, batch, event.duration)
     pool.rate.add(len(batch.members), now)
@@ -57,6 +58,7 @@ def batch_failed(state: State, event: BatchFailed, now: Instant) -> None:
     if worker is None or batch is None:
         return
     pool = worker.pool
+    _lives(state, pool)
     pool.placement.ended(worker, batch, 0, pool.cost, now)
     _probe_failed(batch, pool.cost)
     if len(batch.members) > 1:
@@ -85,6 +87,8 @@ def worker_gone(state: State, worker: Worker, loss: Loss, detail: str, now: Inst
     for running in sequences.values():
         sequence_after_loss(state, pool, running, loss, detail)
         pool.fair.leave(running.account)
+    if loss.blames:
+        _dies(state, pool, detail, now)
     state.touch(pool)
 
 
@@ -141,9 +145,28 @@ def _take_sequence(state: State, worker_id: WorkerId, request: RequestId, attemp
     if running is not None:
         worker = state.workers[worker_id]
         del worker.sequences[request]
+        _lives(state, worker.pool)
         worker.pool.placement.refresh(worker)
         state.touch(worker.pool)
     return running
+
+
+def _lives(state: State, pool: Pool) -> None:
+    if pool.breaker.lives():
+        state.effects.append(ReportCircuit(pool.version, open=False))
+
+
+def _dies(state: State, pool: Pool, cause: str, now: Instant) -> None:
+    """One too many in a row, and whoever waits is told at once."""
+    breaker = pool.breaker
+    if not breaker.died(now):
+        return
+    lasts = breaker.until - now
+    detail = f"{cause}; the {breaker.deaths}th worker of {pool.version} in a row"
+    state.effects.append(ReportCircuit(pool.version, True, lasts, detail))
+    for part in [part for queue in list(pool.keys.values()) for part in queue.waiting()]:
+        if part.request.id in state.requests:
+            state.resolve(part.request, Outcome.CIRCUIT_OPEN, detail, lasts)
 
 
 def _give_back(batch: RunningBatch, pool: Pool) -> None:

@@ -140,6 +140,35 @@ class QuarantineRequest:
     request: RequestId
 
 
+@record
+class ReportCircuit:
+    """For the log and the metrics; nothing answers it. open: the version is refused, for `lasts`; else it is served
+    again."""
+
+    version: VersionId
+    open: bool
+    lasts: Duration = 0
+    cause: str = ""
+
+
+@record
+class SuspectWorker:
+    """For the log and the metrics; nothing answers it. Given no new work until it answers. batch: that it has."""
+
+    worker: WorkerId
+    batch: BatchId
+    cause: str
+
+
+@record
+class KillWorker:
+    """It is given up. Answered by WorkerLost."""
+
+    worker: WorkerId
+    batch: BatchId
+    cause: str
+
+
 Effect: TypeAlias = (
     DispatchBatch
     | WithdrawPart
@@ -150,4 +179,7 @@ Effect: TypeAlias = (
     | ReportStarvation
     | RetryParts
     | QuarantineRequest
+    | ReportCircuit
+    | SuspectWorker
+    | KillWorker
 )

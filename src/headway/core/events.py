@@ -63,6 +63,7 @@ class RequestArrived:
     bytes: payload held for it until its outcome.
     deadline: when its answer is worthless, in the time of `now`.
     priority: class, 0 = most urgent; an index into ServerPolicy.patience (clamped).
+    content: what all of its inputs hash to; 0: not known, and only needed where some content is in quarantine.
     """
 
     request: RequestId
@@ -72,6 +73,7 @@ class RequestArrived:
     bytes: int = 0
     deadline: Instant = NEVER
     priority: int = 1
+    content: int = 0
 
 
 @record
@@ -90,6 +92,22 @@ class ReplyWritten:
     request: RequestId
     overhead: Duration
     version: VersionId | None = None
+
+
+@record
+class ContentQuarantined:
+    """Requests of this content kill what runs them: none is let in for the version's `quarantine`."""
+
+    version: VersionId
+    content: int
+
+
+@record
+class QuarantineLifted:
+    """content: 0: all that the version has in quarantine."""
+
+    version: VersionId
+    content: int = 0
 
 
 # -- workers ---------------------------------------------------------------------------------
@@ -215,6 +233,8 @@ Event: TypeAlias = (
     | RequestArrived
     | RequestCancelled
     | ReplyWritten
+    | ContentQuarantined
+    | QuarantineLifted
     | WorkerStarting
     | WorkerReady
     | WorkerDraining

@@ -6,8 +6,10 @@ from headway.core.answers import worker_gone
 from headway.core.errors import InvariantViolation
 from headway.core.events import (
     CapacityChanged,
+    ContentQuarantined,
     DrainStarted,
     MemoryPressureChanged,
+    QuarantineLifted,
     ServerConfigured,
     VersionConfigured,
     VersionDrained,
@@ -65,6 +67,28 @@ def memory_pressure_changed(state: State, event: MemoryPressureChanged, now: Ins
     for pool in state.pools.values():
         pool.pressure = event.high
         state.reconsider(pool)
+
+
+MOST_IN_QUARANTINE = 4096
+"""Contents of one version; of more the oldest is let in again."""
+
+
+def content_quarantined(state: State, event: ContentQuarantined, now: Instant) -> None:
+    pool = state.pool_of(event.version, "ContentQuarantined")
+    pool.quarantine.pop(event.content, None)
+    pool.quarantine[event.content] = now + pool.policy.quarantine
+    for content in [content for content, until in pool.quarantine.items() if until <= now]:
+        del pool.quarantine[content]
+    if len(pool.quarantine) > MOST_IN_QUARANTINE:
+        del pool.quarantine[next(iter(pool.quarantine))]
+
+
+def quarantine_lifted(state: State, event: QuarantineLifted, now: Instant) -> None:
+    pool = state.pool_of(event.version, "QuarantineLifted")
+    if event.content:
+        pool.quarantine.pop(event.content, None)
+    else:
+        pool.quarantine.clear()
 
 
 def worker_starting(state: State, event: WorkerStarting, now: Instant) -> None:

@@ -55,7 +55,10 @@ class Outcome(Enum):
     """Its worker was lost, and the model declares that running it twice is not the same as once."""
 
     POISON_REQUEST = "poison_request"
-    """Whatever ran it failed, and all that ran without it did not."""
+    """Whatever ran it failed, and all that ran without it did not; or the same content has killed workers of late."""
+
+    CIRCUIT_OPEN = "circuit_open"
+    """Refused: the version's workers keep dying, and it is tried again after a while only."""
 
     MODEL_ERROR = "model_error"
     """The model raised, or broke its contract, on this batch."""
@@ -80,6 +83,7 @@ _KINDS: dict[Outcome, Kind] = {
     Outcome.OVERLOADED: Kind.REFUSED,
     Outcome.DRAINING: Kind.REFUSED,
     Outcome.NO_WORKER: Kind.REFUSED,
+    Outcome.CIRCUIT_OPEN: Kind.REFUSED,
     Outcome.UNKNOWN_VERSION: Kind.REFUSED,
     Outcome.TOO_LARGE: Kind.REFUSED,
     Outcome.WORKER_LOST: Kind.FAILED,

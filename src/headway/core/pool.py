@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from headway.core.breaker import Breaker
 from headway.core.budget import Budget
 from headway.core.cost import CostModel
 from headway.core.effects import Reason
@@ -36,6 +37,7 @@ class Pool:
     outlook: how forecasts of answers turned out.
     max_queue_delay: the ceiling of waiting for company that is in force: the policy's, or what `linger` says.
     room: what waits, in requests and rows, by tenant.
+    breaker: whether it is refused for a while.  quarantine: content -> until when it is refused.
     budget: of executions that are tried again.  failed_in_a_row: batches, up to the last answer without a fault.
     starts: the waiting parts whose deadline makes them due, by their latest start.
     linger: None where the operator has fixed that ceiling.
@@ -44,6 +46,7 @@ class Pool:
     __slots__ = (
         "agenda",
         "arrivals",
+        "breaker",
         "budget",
         "cost",
         "device",
@@ -58,6 +61,7 @@ class Pool:
         "placement",
         "policy",
         "pressure",
+        "quarantine",
         "queued",
         "rate",
         "room",
@@ -88,7 +92,9 @@ class Pool:
         self.work_waiting = 0
         self.draining = False
         self.pressure = False
+        self.breaker = Breaker()
         self.budget = Budget()
+        self.quarantine: dict[int, Instant] = {}
         self.failed_in_a_row = 0
         self.linger: Linger | None = None
         self.room = Room((policy.max_queued_requests, policy.max_queued_rows), device.fair.tenancy.weight)

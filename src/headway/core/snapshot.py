@@ -174,6 +174,9 @@ def _pool(pool: Pool) -> dict[str, Any]:
         "cost": pool.cost.snapshot(),
         "rate": pool.rate.snapshot(),
         "budget": pool.budget.snapshot(),
+        "breaker": pool.breaker.snapshot(),
+        "quarantine": list(pool.quarantine.items()),
+        "watch_at": pool.placement.watch_at,
         "failed_in_a_row": pool.failed_in_a_row,
         "outlook": pool.outlook.snapshot(),
         "arrivals": pool.arrivals.snapshot(),
@@ -192,6 +195,9 @@ def _restore_pool(state: State, saved: dict[str, Any]) -> None:
     pool.cost = CostModel.restore(saved["cost"])
     pool.rate.restore(saved["rate"])
     pool.budget.restore(saved["budget"])
+    pool.breaker.restore(saved["breaker"])
+    pool.quarantine.update((content, until) for content, until in saved["quarantine"])
+    pool.placement.watch_at = saved["watch_at"]
     pool.failed_in_a_row = saved["failed_in_a_row"]
     pool.outlook.restore(saved["outlook"])
     pool.arrivals.restore(saved["arrivals"])
@@ -210,6 +216,7 @@ def _worker(worker: Worker) -> dict[str, Any]:
         "stage_at": worker.stage_at,
         "overdue_at": worker.overdue_at,
         "free_at": worker.free_at,
+        "watch": [worker.watch_at, worker.patience, worker.is_suspected],
         "pace": worker.pace,
         "batches": [
             {
@@ -242,6 +249,7 @@ def _restore_workers(state: State, saved: dict[str, Any], parts: dict[PartRef, Q
         worker.capacity = Capacity(*entry["capacity"])
         worker.ends_at, worker.stage_at, worker.overdue_at = entry["ends_at"], entry["stage_at"], entry["overdue_at"]
         worker.free_at, worker.pace = entry["free_at"], entry["pace"]
+        worker.watch_at, worker.patience, worker.is_suspected = entry["watch"]
         state.workers[worker.id] = pool.placement.workers[worker.id] = worker
         for batch in entry["batches"]:
             members = [parts[PartRef(*ref)] for ref in batch["members"]]

@@ -15,11 +15,11 @@ from headway.core.policy import BatchPolicy
 from headway.core.units import NEVER, Instant
 from headway.sim.ledger import Ledger, TrackedRequest, TrackedVersion, TrackedWorker
 from headway.sim.lending import NO_ROOM, Lending
-from headway.sim.retrials import Retrials
+from headway.sim.retrials import BLAMED, Retrials
 
 WHEN_ITS_TURN_CAME = "it would take"
 """How the reason of a request begins that was let in, and given up when its turn came; in the same call, maybe."""
-AT_ARRIVAL = (Outcome.RATE_LIMITED, Outcome.DEADLINE_UNMEETABLE, Outcome.OVERLOADED)
+AT_ARRIVAL = (Outcome.CIRCUIT_OPEN, Outcome.RATE_LIMITED, Outcome.DEADLINE_UNMEETABLE, Outcome.OVERLOADED)
 """What a request that there is room for may be refused with at once."""
 
 
@@ -48,6 +48,8 @@ class Bookkeeper:
             ev.RequestArrived: self._request_arrived,
             ev.RequestCancelled: self._request_cancelled,
             ev.ReplyWritten: self._reply_written,
+            ev.ContentQuarantined: self._content_quarantined,
+            ev.QuarantineLifted: self._quarantine_lifted,
             ev.WorkerStarting: self._worker_starting,
             ev.WorkerReady: self._worker_ready,
             ev.WorkerDraining: self._worker_draining,
@@ -132,6 +134,8 @@ class Bookkeeper:
         """For its tenant's limits; or because it would be late, which nobody is for whom a worker is free at once."""
         policy, version = self._ledger.policy, self._ledger.versions.get(request.version)
         tenant = dict(policy.tenants).get(request.event.tenant, policy.others)
+        if outcome is Outcome.CIRCUIT_OPEN:
+            return version is not None and version.circuit.until >= 0
         if outcome is Outcome.RATE_LIMITED:
             return any(limit.covers(max(part.length for part in request.event.parts)) for limit in tenant.limits)
         if version is None or not version.policy.shed:
@@ -153,6 +157,8 @@ class Bookkeeper:
         reasons = {
             Outcome.DRAINING: ledger.draining or version.draining,
             Outcome.DEADLINE_EXCEEDED: event.deadline <= self._now,
+            Outcome.POISON_REQUEST: version.quarantine.get(event.content, 0) > self._now and event.content != 0,
+            Outcome.CIRCUIT_OPEN: self._now < version.circuit.until,
             Outcome.TOO_LARGE: any(
                 _exceeds(part, request.bytes_of(index), policy) for index, part in enumerate(event.parts)
             )
@@ -169,6 +175,15 @@ class Bookkeeper:
 
     def _reply_written(self, event: ev.ReplyWritten) -> None:
         """Of no consequence to any promise."""
+
+    def _content_quarantined(self, event: ev.ContentQuarantined) -> None:
+        version = self._ledger.versions[event.version]
+        version.quarantine[event.content] = self._now + version.policy.quarantine
+
+    def _quarantine_lifted(self, event: ev.QuarantineLifted) -> None:
+        quarantine = self._ledger.versions[event.version].quarantine
+        for content in [event.content] if event.content else list(quarantine):
+            quarantine.pop(content, None)
 
     # -- workers --------------------------------------------------------------------------------------
 
@@ -200,12 +215,17 @@ class Bookkeeper:
         for request, attempt in worker.sequences:
             self.left[event.worker, request, attempt] = None
         self.retrials.worker_ended(worker, event, self._now)
+        version = self._ledger.versions[worker.version]
+        if isinstance(event, ev.WorkerLost) and event.loss in BLAMED and version.circuit.dies(self._now):
+            for request in list(version.waiting):
+                self._ledger.owe(request, Outcome.CIRCUIT_OPEN)
 
     # -- answers: anything not running where it says is late, and changes nothing ---------------------
 
     def _batch_completed(self, event: ev.BatchCompleted) -> None:
         self._note_hand_over(event)
         parts = self._take_batch(event.worker, event.batch)
+        self._comes_back(event.worker, parts)
         if len(event.failures) < len(parts):
             self.retrials.batch_completed(self._ledger.workers[event.worker].version)
         failures: dict[RequestId, list[Outcome]] = {}
@@ -232,9 +252,14 @@ class Bookkeeper:
 
     def _batch_failed(self, event: ev.BatchFailed) -> None:
         parts = self._take_batch(event.worker, event.batch)
+        self._comes_back(event.worker, parts)
         if parts:
             version = self._ledger.workers[event.worker].version
             self.retrials.batch_failed(self._ledger.versions[version], parts, event)
+
+    def _comes_back(self, worker: WorkerId, parts: tuple[PartRef, ...]) -> None:
+        if parts:
+            self._ledger.versions[self._ledger.workers[worker].version].circuit.lives()
 
     def _take_batch(self, worker: WorkerId, batch: int) -> tuple[PartRef, ...]:
         tracked = self._ledger.workers.get(worker)
@@ -261,6 +286,7 @@ class Bookkeeper:
         if tracked is None or tracked.sequences.pop((request, attempt), None) is None:
             return False
         self.left[worker, request, attempt] = None
+        self._ledger.versions[tracked.version].circuit.lives()
         return True
 
 

@@ -11,10 +11,13 @@ from headway.core.effects import (
     DeliverTokens,
     DispatchBatch,
     Effect,
+    KillWorker,
     QuarantineRequest,
+    ReportCircuit,
     ReportStarvation,
     ResolveRequest,
     RetryParts,
+    SuspectWorker,
     WithdrawPart,
 )
 from headway.core.events import Event
@@ -53,6 +56,9 @@ class Driver:
             ReportStarvation: _nothing,
             RetryParts: _nothing,
             QuarantineRequest: _nothing,
+            ReportCircuit: _nothing,
+            SuspectWorker: _nothing,
+            KillWorker: _nothing,
             ResolveRequest: _nothing,
         }
         self._agenda = Agenda()

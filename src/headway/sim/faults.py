@@ -11,10 +11,10 @@ from headway.core.units import MILLISECOND, Duration
 class Faults:
     """Probabilities, each per batch or step unless it says otherwise.
 
-    hang: no answer until the worker is given up. stale: a dead worker's answer still arrives.
+    hang: no answer, until the worker is given up. stale: a dead worker's answer still arrives.
     misdirected: an answer arrives in the name of a worker that never ran the batch.
     load_fails: per start. gap: per ended worker, that its successor is not announced at once.
-    raises, kills: per request: whatever runs it raises, or dies.
+    raises, kills: per content: whatever runs it raises, or dies.
     blameless: per death of a worker that runs something, that it was killed from outside.
     time_to_loss, time_to_drain: mean time between two such events in the whole fleet (0: never).
     grid: delays are multiples of it.

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from random import Random
 
-from headway.core.effects import AbortSequence, AdmitSequence, DispatchBatch
+from headway.core.effects import AbortSequence, AdmitSequence, DispatchBatch, KillWorker
 from headway.core.events import (
     BatchCompleted,
     BatchFailed,
@@ -24,7 +24,7 @@ from headway.core.events import (
 from headway.core.ids import BatchId, Capacity, Measurement, Part, RequestId, VersionId, WorkerId
 from headway.core.losses import Loss
 from headway.core.outcomes import Outcome
-from headway.core.units import Duration, Instant
+from headway.core.units import NEVER, Duration, Instant
 from headway.sim.costs import Cost
 from headway.sim.driver import Driver
 from headway.sim.faults import NO_FAULTS, Faults
@@ -94,6 +94,7 @@ class Fleet:
         driver.on[DispatchBatch] = self._dispatch
         driver.on[AdmitSequence] = self._admit
         driver.on[AbortSequence] = self._abort
+        driver.on[KillWorker] = self._kill
 
     # -- life and death -------------------------------------------------------------------------
 
@@ -117,6 +118,9 @@ class Fleet:
         if worker.gone:
             return
         self._end(worker, WorkerLost(worker.worker, cause, loss))
+
+    def _kill(self, effect: KillWorker) -> None:
+        self.lose(self.workers[effect.worker], effect.cause, Loss.HUNG)
 
     def drain(self, worker: SimWorker) -> None:
         """It takes nothing new, stops after what it runs, and is replaced."""
@@ -186,8 +190,8 @@ class Fleet:
         self._begin(worker)
         begins = max(self._driver.now + model.hand_over, worker.free_at)
         if self._happens(self.faults.hang):
-            self._driver.at(begins + 3 * duration, lambda: self.lose(worker, "no progress", Loss.HUNG))
-            duration *= 4
+            worker.free_at = NEVER
+            return  # it says nothing any more, and is for the core to give up
         answer = self._answer(effect, duration)
         if any(self.is_killer(request) for request, _ in effect.parts):
             self._driver.at(begins + duration // 2, lambda: self._dies_of(worker, effect.batch))
@@ -206,7 +210,8 @@ class Fleet:
         return 0 <= self._nature(request) - self.faults.kills < self.faults.raises
 
     def _nature(self, request: RequestId) -> float:
-        return Random(f"{self._character} {request}").random()
+        content = self._driver.requests[request].content if request in self._driver.requests else 0
+        return Random(f"{self._character} {content}").random() if content else 1.0
 
     def _dies_of(self, worker: SimWorker, batch: BatchId) -> None:
         if batch in worker.running:

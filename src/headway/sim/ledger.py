@@ -14,7 +14,7 @@ from headway.core.events import RequestArrived
 from headway.core.ids import BatchId, Capacity, PartRef, RequestId, VersionId, WorkerId
 from headway.core.outcomes import Outcome
 from headway.core.policy import BatchPolicy, ServerPolicy, Style
-from headway.core.units import Duration, Instant
+from headway.core.units import SECOND, Duration, Instant
 
 NO_ROOM = Capacity(batch_slots=0)
 
@@ -82,6 +82,29 @@ class TrackedWorker:
 
 
 @dataclass(slots=True)
+class Circuit:
+    """deaths: of a version's workers that what they ran may be to blame for, since a batch came back.
+    times: that it opened in a row.  until: when it may be tried again.
+    """
+
+    deaths: int = 0
+    times: int = 0
+    until: Instant = -1
+
+    def dies(self, now: Instant) -> bool:
+        """Whether it opens by that: at the eighth death, and at each at which it was tried again."""
+        self.deaths += 1
+        if self.deaths < 8 or now < self.until:
+            return False
+        self.until = now + min(300, 10 * 2**self.times) * SECOND
+        self.times += 1
+        return True
+
+    def lives(self) -> None:
+        self.deaths, self.times, self.until = 0, 0, -1
+
+
+@dataclass(slots=True)
 class TrackedVersion:
     """delay: the ceiling of waiting for company that is in force, as the core shows it.
     hands_over: a batch of it came back later than it had run, so the next may be handed over before it is back.
@@ -92,6 +115,8 @@ class TrackedVersion:
     delay: Duration = 0
     hands_over: bool = False
     draining: bool = False
+    quarantine: dict[int, Instant] = field(default_factory=dict)
+    circuit: Circuit = field(default_factory=lambda: Circuit())
     workers: dict[WorkerId, TrackedWorker] = field(default_factory=dict)
     waiting: dict[RequestId, TrackedRequest] = field(default_factory=dict)
 

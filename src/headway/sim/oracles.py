@@ -17,11 +17,14 @@ from headway.core.effects import (
     DeliverTokens,
     DispatchBatch,
     Effect,
+    KillWorker,
     QuarantineRequest,
     Reason,
+    ReportCircuit,
     ReportStarvation,
     ResolveRequest,
     RetryParts,
+    SuspectWorker,
     WithdrawPart,
 )
 from headway.core.events import Event
@@ -63,7 +66,10 @@ class Oracle:
             ReportStarvation: lambda effect: self._require(not effect.starves, f"{effect}"),
             ResolveRequest: self._resolved,
             RetryParts: lambda effect: None,
-            QuarantineRequest: lambda effect: None,
+            QuarantineRequest: self._quarantined,
+            ReportCircuit: self._circuit,
+            SuspectWorker: self._suspected,
+            KillWorker: self._suspected,
         }
 
     def observe(self, now: Instant, events: list[Event], effects: list[Effect], scheduler: Scheduler) -> None:
@@ -126,6 +132,25 @@ class Oracle:
         tracked = ledger.closing[request]
         if outcome is Outcome.COMPLETED:
             self._require(tracked.delivered == tracked.emitted, f"request {request} completed with results undelivered")
+
+    def _quarantined(self, effect: QuarantineRequest) -> None:
+        allowed = self.ledger.owed.get(effect.request, ())
+        self._require(Outcome.POISON_REQUEST in allowed, f"{effect}: it has not killed workers")
+
+    def _circuit(self, effect: ReportCircuit) -> None:
+        circuit = self.ledger.versions[effect.version].circuit
+        self._require(not effect.open or circuit.deaths >= 8, f"{effect}: {circuit}")
+
+    def _suspected(self, effect: SuspectWorker | KillWorker) -> None:
+        """Nobody before he had time, and to be killed twice as long."""
+        worker = self.ledger.workers.get(effect.worker)
+        running = None if worker is None else next(iter(worker.batches.items()), None)
+        if worker is None or running is None or running[0] != effect.batch:
+            self.fail(f"{effect}: its worker does not run that")
+            return
+        floor = self.ledger.versions[worker.version].policy.hang_floor
+        least = 2 * floor if isinstance(effect, KillWorker) else floor
+        self._require(self._now - running[1].started >= least, f"{effect} after {self._now - running[1].started} ns")
 
     def _may_give_up(self, request: TrackedRequest, outcome: Outcome) -> bool:
         """What the core decides by itself: nobody serves it, or there is not the time left to run it."""

@@ -23,6 +23,8 @@ Answer: TypeAlias = Remedy | Outcome
 MINUTE = 60 * SECOND
 REPEATS = 100
 """In a minute, that are always allowed."""
+BLAMED = (Loss.CRASHED, Loss.HUNG, Loss.OUT_OF_MEMORY, Loss.PROTOCOL)
+"""Losses that what ran may be to blame for."""
 ALL_FAIL = 16
 """Batches in a row, none without a fault, after which the fault is the model's."""
 
@@ -60,8 +62,7 @@ class Retrials:
     # -- what happened ----------------------------------------------------------------------------
 
     def worker_ended(self, worker: TrackedWorker, event: WorkerLost | WorkerStopped, now: Instant) -> None:
-        blamed = isinstance(event, WorkerLost) and event.loss in (Loss.CRASHED, Loss.HUNG, Loss.OUT_OF_MEMORY)
-        blamed = blamed or (isinstance(event, WorkerLost) and event.loss is Loss.PROTOCOL)
+        blamed = isinstance(event, WorkerLost) and event.loss in BLAMED
         version = self.ledger.versions[worker.version]
         for place, (number, batch) in enumerate(worker.batches.items()):
             open = [ref for ref in batch.parts if self._is_running(ref, number)]
