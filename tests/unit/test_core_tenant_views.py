@@ -200,7 +200,7 @@ def test_reclaimed_slots_are_told_of_both_sides_and_stay_told() -> None:
 
 def neglected(tenant: str = "light") -> World:
     """It waits for a whole window in which another gets everything."""
-    world, running = backlogged("heavy", tenant)
+    world, running = backlogged("heavy", tenant, each=150)
     fair = world.scheduler._state.devices[str(V)].fair
     while world.now < WINDOW + seconds(2):
         fair.accounts[tenant].counter = 10 * world.now + SECOND * 1000  # as if it had had its share long ago
