@@ -9,6 +9,7 @@ import pytest
 from headway.core.effects import DispatchBatch
 from headway.core.events import ServerConfigured, TokensEmitted, WorkerLost, WorkerReady, WorkerStarting
 from headway.core.ids import Capacity
+from headway.core.outcomes import Outcome
 from headway.core.policy import BatchPolicy, ServerPolicy, Style
 from headway.core.scheduler import Scheduler
 from headway.core.shares import WINDOW
@@ -17,7 +18,7 @@ from headway.core.tenancy import STRANGERS, RateLimit, TenantPolicy
 from headway.core.tenant_views import TenantDetail, TenantRoom, TenantShare, rooms, shares
 from headway.core.units import NEVER, SECOND, ms, seconds
 from headway.core.views import detail
-from tests.unit.core_world import FLAT, V, World, arrive, dispatches
+from tests.unit.core_world import FLAT, V, World, arrive, dispatches, outcomes
 
 ONE = BatchPolicy(max_batch_size=1, max_queued_requests=100_000, shed=False)
 
@@ -66,6 +67,16 @@ def test_received_follows_the_weights_and_owed_is_what_it_should_have_been() -> 
     assert share(world, "light").owed == pytest.approx(ms(200), abs=ms(10))
 
 
+def assert_it_adds_up(world: World) -> None:
+    """What was owed is what was received, and what runs, as predicted."""
+    state = world.scheduler._state
+    received = sum(one.received for one in shares(world.scheduler))
+    owed = sum(one.owed for one in shares(world.scheduler))
+    charged = sum(batch.predicted for worker in state.workers.values() for batch in worker.batches.values())
+    unsettled = state.devices[str(V)].fair.clock.tallies.unsettled
+    assert owed + unsettled == pytest.approx(received + charged, abs=10)
+
+
 def test_what_was_owed_adds_up_to_what_was_received_though_batches_take_other_than_predicted() -> None:
     world, running = backlogged("heavy", "light", "stranger")
     running = serve(world, running, 30)
@@ -73,10 +84,7 @@ def test_what_was_owed_adds_up_to_what_was_received_though_batches_take_other_th
     serve(world, running, 30, took=ms(4))
     received = sum(one.received for one in shares(world.scheduler))
     assert received == pytest.approx(30 * (ms(10) + ms(35) + ms(4)), abs=10)
-    tallies = world.scheduler._state.devices[str(V)].fair.clock.tallies
-    (charged,) = [b.predicted for w in world.scheduler._state.workers.values() for b in w.batches.values()]
-    owed = sum(one.owed for one in shares(world.scheduler))
-    assert owed + tallies.unsettled == pytest.approx(received + charged, abs=10), "and what runs, as predicted"
+    assert_it_adds_up(world)
 
 
 def test_neither_ever_falls_whatever_happens_to_a_batch() -> None:
@@ -91,7 +99,18 @@ def test_neither_ever_falls_whatever_happens_to_a_batch() -> None:
             (running,) = dispatches(world.complete(running, at=world.now + took, took=took))
         after = share(world, "heavy")
         assert after.received >= before.received and after.owed >= before.owed
+        assert_it_adds_up(world)
         before = after
+
+
+def test_what_was_owed_does_not_fall_where_more_is_lost_than_leaves_next() -> None:
+    world = World(ONE, workers=3, server=policy())
+    world.tell(*(arrive(number, tenant="light") for number in range(50)))
+    before = share(world, "light").owed
+    world.tell(WorkerLost(0), WorkerLost(1), at=ms(5))
+    world.tell(WorkerStarting(9, V), WorkerReady(9, Capacity(1), FLAT))
+    assert share(world, "light").owed == before, "of two lost batches one still makes up for the next"
+    assert_it_adds_up(world)
 
 
 def test_what_a_lost_worker_ran_was_received_by_nobody() -> None:
@@ -198,6 +217,15 @@ def test_reclaimed_slots_are_told_of_both_sides_and_stay_told() -> None:
     assert (room(world, STRANGERS).lost, room(world, STRANGERS).regained) == (1, 1)
 
 
+def test_what_a_tenants_own_other_lengths_take_from_it_was_not_lent() -> None:
+    world = World(BatchPolicy(max_batch_size=1, max_queued_requests=4, shed=False), server=policy())
+    world.tell(arrive(0, tenant="light", length=256))
+    world.tell(*(arrive(number, tenant="light", length=256) for number in range(1, 5)))
+    effects = world.tell(arrive(9, tenant="light", length=8))
+    assert outcomes(effects) == {4: Outcome.RECLAIMED}
+    assert (room(world, "light").lost, room(world, "light").regained) == (0, 0)
+
+
 def neglected(tenant: str = "light") -> World:
     """It waits for a whole window in which another gets everything."""
     world, running = backlogged("heavy", tenant, each=150)
@@ -253,6 +281,9 @@ def test_what_is_foreseen_is_more_for_who_has_more_waiting() -> None:
     assert light is not None and heavy is not None
     assert light == pytest.approx(seconds(1), rel=0.1)
     assert heavy < ms(60)
+    for _ in range(200):
+        world.scheduler._state.pools[V].outlook.learn(ms(100), ms(200))
+    assert told(world, "light").foreseen == pytest.approx(2 * light, rel=0.1), "as forecasts usually turn out"
     assert told(World(ONE), STRANGERS).foreseen is None
 
 
@@ -270,7 +301,9 @@ def test_the_forecast_is_told_with_how_it_turned_out() -> None:
 
 
 def test_totals_survive_a_snapshot_and_go_on_alike() -> None:
-    world, running = backlogged("heavy", "light", "stranger", each=60)
+    world, running = backlogged("heavy", "stranger", each=60)
+    running = serve(world, running, 7)
+    world.tell(*(arrive(70_000 + number, tenant="light") for number in range(60)))
     world.tell(ServerConfigured(policy(gone=TenantPolicy())))
     world.tell(ServerConfigured(policy()))
     running = serve(world, running, 25, took=ms(900))

@@ -168,8 +168,8 @@ class TenantDetail:
     limits: of STRANGERS none are told, for each has his own.
     waiting_parts: on the device.  lead: how far its counter is beyond the least of those that wait, in device
         nanoseconds per unit of weight; None where it has nothing waiting.
-    foreseen: until a request of one row, of the usual length and class, would be answered if it came now;
-        0 = at once, None = nothing is foreseen for the version.
+    foreseen: until a request of one row, of the usual length and class, would be answered if it came now, as such
+        forecasts usually turn out; 0 = at once, None = nothing is foreseen for the version.
     """
 
     tenant: Tenant
@@ -279,7 +279,7 @@ def _foreseen(state: State, pool: Pool, tenant: Tenant, length: int) -> Duration
         return None
     patience = state.policy.patience
     event = RequestArrived(0, tenant, BatchKey(*pool.version, ""), (Part(1, length),))
-    return foresee(pool, event, 0, patience[min(USUAL_CLASS, len(patience) - 1)], patience)
+    return pool.outlook.expect(foresee(pool, event, 0, patience[min(USUAL_CLASS, len(patience) - 1)], patience))
 
 
 def _usual_length(pool: Pool) -> int:
