@@ -148,12 +148,13 @@ class Sizes:
     """An observer: the most that the core kept per tenant, of each kind."""
 
     def __init__(self) -> None:
-        self.most = {"accounts": 0, "holdings": 0, "lanes": 0}
+        self.most = {"accounts": 0, "holdings": 0, "lanes": 0, "tallies": 0}
 
     def observe(self, now: int, events: list[Event], effects: list[Effect], scheduler: Scheduler) -> None:
         state = scheduler._state
         for device in state.devices.values():
             self.keeps("accounts", len(device.fair.accounts))
+            self.keeps("tallies", len(device.fair.clock.tallies.by_tenant))
             self.keeps("lanes", max((len(account.lanes) for account in device.fair.accounts.values()), default=0))
         for pool in state.pools.values():
             self.keeps("holdings", len(pool.room.holdings) + len(state.room.holdings))
@@ -177,3 +178,4 @@ def test_a_hundred_thousand_tenants_that_come_once_leave_nothing_behind() -> Non
     assert report.outcomes == {"completed": 105_000}
     assert sizes.most["accounts"] < MAX_DEBTORS + 1000
     assert sizes.most["holdings"] < 2000
+    assert sizes.most["tallies"] == 1, "of all strangers together"

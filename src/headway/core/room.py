@@ -59,14 +59,18 @@ class Holding:
 
 class Room:
     """limits: how much of each kind there is.  used: of each.  weights: of all holdings, in units.
-    weight_of: a tenant's weight."""
+    weight_of: a tenant's weight.
+    lost, regained: requests that had to go for one whose room it was, by whose they were and for whom; of tenants that
+        the operator has named, and of STRANGERS."""
 
-    __slots__ = ("_furthest", "_weight_of", "holdings", "limits", "used", "weights")
+    __slots__ = ("_furthest", "_weight_of", "holdings", "limits", "lost", "regained", "used", "weights")
 
     def __init__(self, limits: Amount, weight_of: Callable[[Tenant], float]) -> None:
         self.limits = limits
         self.used = [0] * len(limits)
         self.holdings: dict[Tenant, Holding] = {}
+        self.lost: dict[Tenant, int] = {}
+        self.regained: dict[Tenant, int] = {}
         self.weights = 0
         self._weight_of = weight_of
         self._furthest: Agenda[Holding] | None = None

@@ -109,8 +109,11 @@ class Scheduler:
             _APPLY[type(event)](state, event, now)
         self._expire(now)
         for device in state.devices.values():
-            if device.fair.starving or device.fair.clock.next_judgement() <= now:
+            clock = device.fair.clock
+            if device.fair.starving or clock.next_judgement() <= now:
                 judge(state, device, now)
+            if clock.tallies.next_span <= now:
+                clock.tallies.mark(now)
         touched = state.touched
         if touched:
             state.touched = {}
