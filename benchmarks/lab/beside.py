@@ -1,0 +1,154 @@
+"""One measurement of several loads beside each other on one server: what each got, and what the processes used."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from typing import Any
+
+from headway.bench.report import percentile
+from lab import usage
+from lab.streams import SECOND, Answer, Sending, Stream, Times
+
+HEAD_START_S = 0.2
+SAMPLE_S = 0.25
+
+
+@dataclass
+class Got:
+    """What came of one stream. All but `arrived` and `errors` is of 2xx answers; requests count if they were due in the
+    window, answers (`answered`, `tokens`) if they came in it.
+
+    took, late, lags: nanoseconds from the due moment, of refusals from there to the refusal, and to the sending.
+    """
+
+    seconds: float
+    arrived: int = 0
+    answered: int = 0
+    tokens: int = 0
+    took: list[int] = field(default_factory=list)
+    refused_in: list[int] = field(default_factory=list)
+    lags: list[int] = field(default_factory=list)
+    errors: Counter[str] = field(default_factory=Counter)
+
+    @property
+    def per_s(self) -> float:
+        return self.answered / self.seconds
+
+    @property
+    def offered_per_s(self) -> float:
+        return self.arrived / self.seconds
+
+    def ms(self, q: float) -> float:
+        return quantile_ms(self.took, q)
+
+    def within(self, limit_ms: float) -> int:
+        """Answers that took at most so long."""
+        return sum(took <= limit_ms * 1e6 for took in self.took)
+
+    def figures(self) -> dict[str, Any]:
+        quantiles = {f"p{q * 100:g}_ms": round(self.ms(q), 2) for q in (0.5, 0.95, 0.99)}
+        counts = {"arrived": self.arrived, "answered": self.answered, "tokens": self.tokens}
+        lag = {"send_lag_p99_ms": round(quantile_ms(self.lags, 0.99), 2)}
+        return {"per_s": round(self.per_s, 2), **quantiles, **counts, **lag, "errors": dict(self.errors)}
+
+
+@dataclass
+class Run:
+    """streams: by name.  cpu: cores that gateway, workers and loads used in the window.
+    rss: MiB of the gateway before the load, its samples during it, and its end."""
+
+    streams: dict[str, Got]
+    seconds: float
+    cpu: dict[str, float]
+    rss: list[float]
+
+    @property
+    def per_s(self) -> float:
+        """Answers of all streams."""
+        return sum(got.per_s for got in self.streams.values())
+
+    def figures(self) -> dict[str, Any]:
+        streams = {name: got.figures() for name, got in self.streams.items()}
+        return {"streams": streams, "seconds": self.seconds, "cpu": self.cpu, "rss": [round(m, 1) for m in self.rss]}
+
+
+def quantile_ms(nanoseconds: Sequence[int], q: float) -> float:
+    """0 of none."""
+    return percentile(sorted(nanoseconds), q) / 1e6 if nanoseconds else 0.0
+
+
+def judged(answers: Sequence[Answer], times: Times) -> Got:
+    got = Got((times.end - times.begin) / SECOND)
+    for answer in answers:
+        if not answer.error and times.begin <= answer.ended < times.end:
+            got.answered += 1
+            got.tokens += answer.tokens
+        if not times.begin <= answer.due < times.end:
+            continue
+        got.arrived += 1
+        if answer.sent >= 0:
+            got.lags.append(answer.sent - answer.due)
+        if answer.error:
+            got.errors[answer.error] += 1
+            got.refused_in.append(answer.ended - answer.due)
+        else:
+            got.took.append(answer.ended - answer.due)
+    return got
+
+
+def beside(address: str, server: int, groups: Sequence[Sequence[Stream]], seconds: float, warm_up: float) -> Run:
+    """Each group is sent by a process of its own.  server: the gateway's process id; workers are its descendants."""
+    with ExitStack() as stack:
+        senders = [Sending(address, group) for group in groups]
+        for sender in senders:
+            stack.callback(sender.stop)
+        for sender in senders:
+            sender.wait_until_ready()
+        rss = [usage.rss_mib(server)]
+        pids = {"gateway": [server], "workers": usage.descendants(server), "loads": [sender.pid for sender in senders]}
+        start = time.monotonic_ns() + round(HEAD_START_S * SECOND)
+        begin = start + round(warm_up * SECOND)
+        times = Times(start, begin, begin + round(seconds * SECOND))
+        for sender in senders:
+            sender.start(times)
+        sample(times.begin, lambda: rss.append(usage.rss_mib(server)))
+        before = cpu(pids)
+        sample(times.end, lambda: rss.append(usage.rss_mib(server)))
+        used = {name: round((spent - before[name]) / seconds, 3) for name, spent in cpu(pids).items()}
+        answers = {name: found for sender in senders for name, found in sender.answers().items()}
+    return Run({name: judged(found, times) for name, found in answers.items()}, seconds, used, rss)
+
+
+def sample(until: int, take: Callable[[], None]) -> None:
+    """Now and then until that moment."""
+    while (left := (until - time.monotonic_ns()) / SECOND) > 0:
+        time.sleep(min(left, SAMPLE_S))
+        take()
+
+
+def cpu(pids: dict[str, list[int]]) -> dict[str, float]:
+    return {name: sum(usage.cpu_s(pid) for pid in of) for name, of in pids.items()}
+
+
+def pooled(runs: Sequence[Got]) -> Got:
+    """Several windows of the same load as one."""
+    both = Got(sum(run.seconds for run in runs))
+    for run in runs:
+        both.arrived += run.arrived
+        both.answered += run.answered
+        both.tokens += run.tokens
+        both.took += run.took
+        both.refused_in += run.refused_in
+        both.lags += run.lags
+        both.errors += run.errors
+    return both
+
+
+def shares(cpu: dict[str, float]) -> Iterator[str]:
+    """For people."""
+    for name, cores in cpu.items():
+        yield f"{name} {cores:.0%}"

@@ -1,0 +1,345 @@
+"""What tenants are promised, on the real server: MiniLM, one worker with one compute thread, a key for each tenant.
+
+    python benchmarks/tenants.py --seconds 60 --json FILE            figures to quote: about half an hour
+    python benchmarks/tenants.py polite --seconds 10                 one of polite, cost, overload
+    python benchmarks/tenants.py --quick                             does it run: three minutes, no figures to quote
+
+polite    a tenant in an open loop at half its share and at its share, alone and beside another of the same weight that
+          has 500, then 2,000 requests under way all the time; then it comes in bursts, after pauses
+cost      512 requests under way, of one tenant, of eight, and of one behind `peers/first_come.py`: in turns
+overload  an open loop at 1.5 and at 3 times what the server did just before, with an SLO on the model
+
+Loads are processes of their own; they, gateway and worker share the machine's cores, and what each took is printed.
+Latency counts from the moment at which a request was due.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import tempfile
+import time
+import urllib.request
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean, median
+from typing import Any
+
+from lab import servers
+from lab.beside import Got, Run, beside, pooled, shares
+from lab.calibration import Direct, calibrated, direct
+from lab.environments import PEERS
+from lab.figures import markdown
+from lab.loads import LENGTHS, MODEL
+from lab.overload import Overload
+from lab.recording import RECORDER, calls
+from lab.returning import Return, returns
+from lab.streams import Stream
+
+from headway.gateway.keys import new_key
+
+POLITE, AGGRESSOR = "polite", "aggressor"
+EIGHT = tuple(f"tenant-{n}" for n in range(1, 9))
+OUTSTANDING = (500, 2000)
+UNDER_WAY = 512
+"""Of all tenants together, where the cost of fairness is measured."""
+BURST, EVERY_S = 32, 4.0
+FACTORS = (1.5, 3.0)
+USERS = 12
+"""Of the closed loop that capacity is measured by where there is an SLO: it has to be busy and refuse nobody."""
+GENTLE = 0.3
+PAUSE_S = 5.0
+SHORT_S = 20.0
+"""The longest that capacity and the gentle load are measured beside an overload."""
+HEALTH = Stream("health", pulse=20, path="/health")
+
+CONFIG = """
+[server]
+threads = 1
+models = {models}
+request_timeout_s = 3600
+shutdown_grace_s = 1
+
+[models."{model}"]
+slo_ms = {slo_ms}
+
+[models."{model}".warm_up]
+rows = [1, 2, 8, 32]
+lengths = [8, 32, 128, 256]
+"""
+OF_A_TENANT = """
+[[tenants."{name}".keys]]
+id = "{id}"
+sha256 = "{sha256}"
+"""
+
+ONE, MANY, FIRST = "one tenant", "eight tenants", "first-come 32"
+
+Row = list[str]
+
+
+@dataclass(frozen=True)
+class Options:
+    """seconds: of each measurement.  warm_up: seconds of load before it.  rounds: of `cost`."""
+
+    models: Path
+    seconds: float
+    warm_up: float
+    rounds: int
+    slo_ms: float
+    outstanding: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Server:
+    """keys: by tenant."""
+
+    address: str
+    pid: int
+    keys: dict[str, str]
+    options: Options
+
+    def stream(self, tenant: str, **load: Any) -> Stream:
+        return Stream(tenant, self.keys[tenant], seed=sum(tenant.encode()), **load)
+
+    def run(self, *groups: Sequence[Stream], seconds: float = 0.0) -> Run:
+        """Each group from a process of its own."""
+        return beside(self.address, self.pid, groups, seconds or self.options.seconds, self.options.warm_up)
+
+    def in_force(self, name: str) -> float:
+        """A setting, as `headway explain` tells it."""
+        key = next(iter(self.keys.values()))
+        url = f"{self.address}/v2/models/{MODEL}/explain"
+        with urllib.request.urlopen(urllib.request.Request(url, headers={"x-api-key": key})) as reply:
+            return float(next(value["value"] for value in json.load(reply)["values"] if value["name"] == name))
+
+
+@contextmanager
+def server(
+    options: Options, tenants: Sequence[str], *, slo_ms: float = 0, more: str = "", start: Sequence[str] = ()
+) -> Iterator[Server]:
+    keys = {name: new_key() for name in tenants}
+    config = CONFIG.format(models=json.dumps(str(options.models.resolve())), model=MODEL, slo_ms=slo_ms) + more
+    for name, key in keys.items():
+        config += OF_A_TENANT.format(name=name, id=key.settings.id, sha256=key.settings.sha256)
+    with ExitStack() as stack:
+        directory = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        running = servers.serving(config, directory, start=start or servers.HEADWAY)
+        address, process = stack.enter_context(running)
+        yield Server(address, process.pid, {name: key.text for name, key in keys.items()}, options)
+
+
+def verdict(met: bool) -> str:
+    return "met" if met else "**missed**"
+
+
+def say(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
+
+
+# -- polite ------------------------------------------------------------------------------------------
+
+
+def polite(options: Options) -> dict[str, Any]:
+    with server(options, (POLITE, AGGRESSOR)) as one:
+        max_batch_ms = one.in_force("max_batch_ms")
+        before = one.run([one.stream(AGGRESSOR, concurrency=options.outstanding[0])])
+        capacity = before.per_s
+        say(f"polite: {capacity:.1f}/s with the aggressor alone")
+        quarter, half = (one.stream(POLITE, rate=part * capacity) for part in (0.25, 0.5))
+        alone = [one.run([quarter])]
+        measured = []
+        for outstanding in options.outstanding:
+            aggressor = one.stream(AGGRESSOR, concurrency=outstanding, goes_on_s=2.0)
+            for share, stream in ((0.5, quarter), (1.0, half)):
+                run = one.run([stream], [aggressor])
+                say(f"polite: at {share:g} of its share beside {outstanding}: {run.figures()['streams'][POLITE]}")
+                measured.append((share, outstanding, run))
+        alone.append(one.run([quarter]))
+        after = one.run([one.stream(AGGRESSOR, concurrency=options.outstanding[0])])
+    by_itself = pooled([run.streams[POLITE] for run in alone])
+    base = fmean((before.per_s, after.per_s))
+    print(
+        f"Aggressor alone, {options.outstanding[0]} under way: {before.per_s:.1f}/s before, {after.per_s:.1f}/s after.\n"
+    )
+    print(polite_table(by_itself, base, max_batch_ms, measured))
+    return {
+        "max_batch_ms": max_batch_ms,
+        "capacity": [before.figures(), after.figures()],
+        "alone": [run.figures() for run in alone],
+        "beside": [{"share": s, "outstanding": n, **run.figures()} for s, n, run in measured],
+        "returns": came_back(options),
+    }
+
+
+def polite_table(alone: Got, capacity: float, max_batch_ms: float, runs: Sequence[tuple[float, int, Run]]) -> str:
+    """capacity: answers per second with the aggressor alone."""
+    header = ["polite", "its answers/s", "of its share", "p50 ms", "p99 ms", "p99 goal", "refused", "all/s : capacity"]
+    header += ["worker"]
+    rows: list[Row] = [
+        ["alone", f"{alone.per_s:.1f}", "", f"{alone.ms(0.5):.0f}", f"{alone.ms(0.99):.0f}", "", "", "", ""]
+    ]
+    limit = alone.ms(0.99) + 2 * max_batch_ms
+    for share, outstanding, run in runs:
+        got = run.streams[POLITE]
+        refused = sum(got.errors.values())
+        got_part, all_of = part_of_share(run), run.per_s / capacity
+        on_time = f"{limit:.0f}: {verdict(got.ms(0.99) <= limit)}" if share < 1 else ""
+        what = f"at {'half its' if share < 1 else 'its full'} share, beside {outstanding:,}"
+        row = [what, f"{got.per_s:.1f}", f"{got_part:.2f}: {verdict(got_part >= 0.95)}"]
+        row += [f"{got.ms(0.5):.0f}", f"{got.ms(0.99):.0f}", on_time, f"{refused}: {verdict(not refused)}"]
+        rows.append([*row, f"{all_of:.2f}: {verdict(all_of >= 0.95)}", f"{run.cpu['workers']:.2f}"])
+    return markdown(header, rows)
+
+
+def part_of_share(run: Run) -> float:
+    """What it got of what it may have in that very window: half of all that was answered, or all that it asked for."""
+    got = run.streams[POLITE]
+    owed = min(got.offered_per_s, run.per_s / 2)
+    return got.per_s / owed if owed else 0.0
+
+
+def came_back(options: Options) -> list[dict[str, Any]]:
+    found = []
+    for outstanding in options.outstanding:
+        with tempfile.TemporaryDirectory() as directory:
+            recordings = Path(directory) / "recordings"
+            more = RECORDER.format(directory=json.dumps(str(recordings)))
+            with server(options, (POLITE, AGGRESSOR), more=more) as one:
+                bursts = one.stream(POLITE, burst=BURST, every_s=EVERY_S)
+                one.run([bursts], [one.stream(AGGRESSOR, concurrency=outstanding, goes_on_s=2.0)])
+            each = returns(calls(recordings), POLITE)
+        print(f"\n{returned(each, outstanding)}")
+        record = [{"in_hand": r.in_hand, "passed": r.passed, "waited_ms": r.waited_ms, "share": r.share} for r in each]
+        found.append({"outstanding": outstanding, "returns": record})
+    return found
+
+
+def returned(each: Sequence[Return], outstanding: int) -> str:
+    if not each:
+        return f"Beside {outstanding:,}: it never came back, or was never served."
+    late = max(r.in_hand + r.passed for r in each)
+    passed = max(r.passed for r in each)
+    waited = [r.waited_ms for r in each]
+    good = passed == 0 and late <= 2
+    return (
+        f"Beside {outstanding:,} it came back {len(each)} times with {BURST} requests: first batch with it left after "
+        f"{median(waited):.0f} ms (at most {max(waited):.0f}); batches before it: at most {late}, "
+        f"handed over already but for {passed} (goal: 2 and 0): {verdict(good)}. "
+        f"From there on it had {fmean(r.share for r in each):.2f} of the tokens until nothing of it waited."
+    )
+
+
+# -- cost --------------------------------------------------------------------------------------------
+
+
+def cost(options: Options) -> dict[str, Any]:
+    rates: dict[str, list[float]] = {ONE: [], MANY: [], FIRST: []}
+    runs = []
+    with ExitStack() as stack:
+        fair = stack.enter_context(server(options, EIGHT))
+        first = stack.enter_context(server(options, EIGHT, start=(sys.executable, str(PEERS / "first_come.py"))))
+        single = [fair.stream(EIGHT[0], concurrency=UNDER_WAY)]
+        several = [fair.stream(name, concurrency=UNDER_WAY // len(EIGHT)) for name in EIGHT]
+        loads = {ONE: (fair, single), MANY: (fair, several)}
+        loads[FIRST] = (first, [first.stream(EIGHT[0], concurrency=UNDER_WAY)])
+        for number in range(options.rounds):
+            for name in [*rates][number % 3 :] + [*rates][: number % 3]:
+                at, load = loads[name]
+                run = at.run(load)
+                rates[name].append(run.per_s)
+                runs.append({"server": name, "round": number, **run.figures()})
+                say(f"cost: round {number + 1}: {name} {run.per_s:.1f}/s, {', '.join(shares(run.cpu))}")
+    print(cost_table(rates))
+    return {"runs": runs}
+
+
+def cost_table(rates: dict[str, list[float]]) -> str:
+    """rates: answers per second, by round."""
+    rows: list[Row] = []
+    for name, each in rates.items():
+        ratios = [mine / other for mine, other in zip(rates[MANY], each, strict=True) if other]
+        by_round = ", ".join(f"{ratio:.2f}" for ratio in ratios)
+        ratio = f"{median(ratios):.2f} ({by_round}): {verdict(median(ratios) >= 0.95)}" if ratios else "no answers"
+        rows.append([name, f"{median(each):.1f}", "" if name == MANY else ratio])
+    return markdown(["load", "answers/s", "eight tenants to it, by round (goal: 0.95)"], rows)
+
+
+# -- overload ----------------------------------------------------------------------------------------
+
+
+def overload(options: Options) -> dict[str, Any]:
+    tenant = EIGHT[0]
+    short = min(options.seconds, SHORT_S)
+    found = []
+    with server(options, [tenant], slo_ms=options.slo_ms) as one:
+        for factor in FACTORS:
+            busy = one.stream(tenant, concurrency=USERS)
+            before = one.run([busy], seconds=short)
+            gentle = one.stream(tenant, rate=GENTLE * before.per_s)
+            calm = one.run([gentle], seconds=short)
+            run = one.run([one.stream(tenant, rate=factor * before.per_s)], [HEALTH])
+            time.sleep(max(0.0, PAUSE_S - options.warm_up))  # what warms the next load up is part of the pause
+            again = one.run([gentle], seconds=short)
+            found.append(
+                Overload(factor, options.slo_ms, tenant, before, calm, run, again, one.run([busy], seconds=short))
+            )
+            say(f"overload: {factor:g} times {before.per_s:.1f}/s: {run.figures()['streams']}")
+    columns = [one.rows() for one in found]
+    rows = [[same[0][0], *(figure for _, figure in same)] for same in zip(*columns, strict=True)]
+    print(markdown([f"SLO {options.slo_ms:g} ms", *(f"{one.factor:g} times capacity" for one in found)], rows))
+    return {"slo_ms": options.slo_ms, "loads": [one.figures() for one in found]}
+
+
+# -- all together ------------------------------------------------------------------------------------
+
+EXPERIMENTS = {"polite": polite, "cost": cost, "overload": overload}
+
+
+def parsed() -> tuple[Options, list[str], Path | None]:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("experiments", nargs="*", metavar="polite|cost|overload", help="all if none is named")
+    parser.add_argument("--models", type=Path, default=Path(".headway/models"), help="repository with the model")
+    parser.add_argument("--seconds", type=float, default=60.0, help="of each measurement (default 60)")
+    parser.add_argument("--rounds", type=int, default=3, help="of cost (default 3)")
+    parser.add_argument("--slo-ms", type=float, default=500.0, help="of the model, in overload (default 500)")
+    parser.add_argument("--json", type=Path, help="write every measurement here")
+    parser.add_argument("--quick", action="store_true", help="a few seconds each: does everything run?")
+    wanted = parser.parse_args()
+    if not (wanted.models / MODEL).is_dir():
+        parser.error(f"{wanted.models} has no {MODEL}: run `make serve` once, it makes the model ready")
+    if unknown := [name for name in wanted.experiments if name not in EXPERIMENTS]:
+        parser.error(f"no experiment {unknown[0]!r}; there are: {', '.join(EXPERIMENTS)}")
+    options = Options(wanted.models, wanted.seconds, 3.0, wanted.rounds, wanted.slo_ms, OUTSTANDING)
+    if wanted.quick:
+        options = Options(wanted.models, 4.0, 1.0, 1, wanted.slo_ms, (50, 200))
+    return options, wanted.experiments or [*EXPERIMENTS], wanted.json
+
+
+def machine(plain: Direct) -> str:
+    return f"{calibrated(plain.calibrate())}, load average {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores"
+
+
+def main() -> None:
+    options, wanted, json_file = parsed()
+    found: dict[str, Any] = {}
+    print(
+        f"`python benchmarks/tenants.py {' '.join(sys.argv[1:])}`: texts {LENGTHS} tokens, {options.seconds:g} s each\n"
+    )
+    with direct((options.models / MODEL / "1").resolve(), threads=1) as plain:
+        for name in wanted:
+            before = machine(plain)
+            print(f"## {name}\n")
+            found[name] = EXPERIMENTS[name](options)
+            found[name]["machine"] = [before, machine(plain)]
+            print("\nMachine before: {}; after: {}.\n".format(*found[name]["machine"]), flush=True)
+    if json_file is not None:
+        json_file.write_text(json.dumps(found, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
