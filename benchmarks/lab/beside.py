@@ -19,14 +19,15 @@ SAMPLE_S = 0.25
 
 @dataclass
 class Got:
-    """What came of one stream. All but `arrived` and `errors` is of 2xx answers; requests count if they were due in the
-    window, answers (`answered`, `tokens`) if they came in it.
+    """What came of one stream. Requests (`arrived`, `offered_tokens`, `errors` and times) count if they were due in the
+    window, answers (`answered`, `tokens`: 2xx) if they came in it.
 
-    took, late, lags: nanoseconds from the due moment, of refusals from there to the refusal, and to the sending.
+    took, refused_in, lags: nanoseconds from the due moment to the answer, to any other reply, and to the sending.
     """
 
     seconds: float
     arrived: int = 0
+    offered_tokens: int = 0
     answered: int = 0
     tokens: int = 0
     took: list[int] = field(default_factory=list)
@@ -58,22 +59,30 @@ class Got:
 
 @dataclass
 class Run:
-    """streams: by name.  cpu: cores that gateway, workers and loads used in the window.
-    rss: MiB of the gateway before the load, its samples during it, and its end."""
+    """streams: by name.  cpu: cores that gateway, workers and loads used in the window.  rss: MiB of the gateway before
+    the load, and now and then until its end.  busy: part of the window in which workers had a batch, by the server.
+    """
 
     streams: dict[str, Got]
     seconds: float
     cpu: dict[str, float]
     rss: list[float]
+    busy: float = 0.0
 
     @property
     def per_s(self) -> float:
         """Answers of all streams."""
         return sum(got.per_s for got in self.streams.values())
 
+    @property
+    def tokens(self) -> int:
+        """Of those answers."""
+        return sum(got.tokens for got in self.streams.values())
+
     def figures(self) -> dict[str, Any]:
         streams = {name: got.figures() for name, got in self.streams.items()}
-        return {"streams": streams, "seconds": self.seconds, "cpu": self.cpu, "rss": [round(m, 1) for m in self.rss]}
+        rss = [round(mib, 1) for mib in self.rss]
+        return {"streams": streams, "seconds": self.seconds, "cpu": self.cpu, "busy": self.busy, "rss": rss}
 
 
 def quantile_ms(nanoseconds: Sequence[int], q: float) -> float:
@@ -90,6 +99,7 @@ def judged(answers: Sequence[Answer], times: Times) -> Got:
         if not times.begin <= answer.due < times.end:
             continue
         got.arrived += 1
+        got.offered_tokens += answer.tokens
         if answer.sent >= 0:
             got.lags.append(answer.sent - answer.due)
         if answer.error:
@@ -100,27 +110,40 @@ def judged(answers: Sequence[Answer], times: Times) -> Got:
     return got
 
 
-def beside(address: str, server: int, groups: Sequence[Sequence[Stream]], seconds: float, warm_up: float) -> Run:
-    """Each group is sent by a process of its own.  server: the gateway's process id; workers are its descendants."""
+@dataclass(frozen=True)
+class Served:
+    """address: of the server.  pid: of its gateway; its workers are descendants.
+    busy: asks it how many seconds workers have had a batch since they began."""
+
+    address: str
+    pid: int
+    busy: Callable[[], float]
+
+
+def beside(server: Served, groups: Sequence[Sequence[Stream]], seconds: float, warm_up: float) -> Run:
+    """Each group is sent by a process of its own."""
     with ExitStack() as stack:
-        senders = [Sending(address, group) for group in groups]
+        senders = [Sending(server.address, group) for group in groups]
         for sender in senders:
             stack.callback(sender.stop)
         for sender in senders:
             sender.wait_until_ready()
-        rss = [usage.rss_mib(server)]
-        pids = {"gateway": [server], "workers": usage.descendants(server), "loads": [sender.pid for sender in senders]}
+        loads = [sender.pid for sender in senders]
+        pids = {"gateway": [server.pid], "workers": usage.descendants(server.pid), "loads": loads}
+        rss = [usage.rss_mib(server.pid)]
         start = time.monotonic_ns() + round(HEAD_START_S * SECOND)
         begin = start + round(warm_up * SECOND)
         times = Times(start, begin, begin + round(seconds * SECOND))
         for sender in senders:
             sender.start(times)
-        sample(times.begin, lambda: rss.append(usage.rss_mib(server)))
-        before = cpu(pids)
-        sample(times.end, lambda: rss.append(usage.rss_mib(server)))
-        used = {name: round((spent - before[name]) / seconds, 3) for name, spent in cpu(pids).items()}
+        sample(times.begin, lambda: rss.append(usage.rss_mib(server.pid)))
+        before = {**cpu(pids), "busy": server.busy()}
+        sample(times.end, lambda: rss.append(usage.rss_mib(server.pid)))
+        after = {**cpu(pids), "busy": server.busy()}
         answers = {name: found for sender in senders for name, found in sender.answers().items()}
-    return Run({name: judged(found, times) for name, found in answers.items()}, seconds, used, rss)
+    used = {name: round((after[name] - before[name]) / seconds, 3) for name in after}
+    busy = used.pop("busy")
+    return Run({name: judged(found, times) for name, found in answers.items()}, seconds, used, rss, busy)
 
 
 def sample(until: int, take: Callable[[], None]) -> None:
@@ -139,6 +162,7 @@ def pooled(runs: Sequence[Got]) -> Got:
     both = Got(sum(run.seconds for run in runs))
     for run in runs:
         both.arrived += run.arrived
+        both.offered_tokens += run.offered_tokens
         both.answered += run.answered
         both.tokens += run.tokens
         both.took += run.took
