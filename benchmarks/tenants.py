@@ -50,8 +50,9 @@ UNDER_WAY = 512
 """Of all tenants together, where the cost of fairness is measured."""
 BURST, EVERY_S = 32, 4.0
 FACTORS = (1.5, 3.0)
-USERS = 12
-"""Of the closed loop that capacity is measured by where there is an SLO: it has to be busy and refuse nobody."""
+UNHURRIED = "unhurried"
+USERS = 32
+"""Of the closed loop that capacity is measured by: of a tenant with an SLO of an hour, for it has to refuse nobody."""
 GENTLE = 0.3
 PAUSE_S = 5.0
 GOAL = 0.95
@@ -73,6 +74,10 @@ slo_ms = {slo_ms}
 [models."{model}".warm_up]
 rows = [1, 2, 8, 32]
 lengths = [8, 32, 128, 256]
+"""
+NO_HURRY = f"""
+[tenants.{UNHURRIED}]
+slo_ms = 3600000
 """
 OF_A_TENANT = """
 [[tenants."{name}".keys]]
@@ -302,9 +307,9 @@ def overload(options: Options) -> dict[str, Any]:
     tenant = EIGHT[0]
     short = min(options.seconds, SHORT_S)
     found = []
-    with server(options, [tenant], slo_ms=options.slo_ms) as one:
+    with server(options, [tenant, UNHURRIED], slo_ms=options.slo_ms, more=NO_HURRY) as one:
+        busy = one.stream(UNHURRIED, concurrency=USERS)
         for factor in FACTORS:
-            busy = one.stream(tenant, concurrency=USERS)
             before = one.run([busy], seconds=short)
             gentle = one.stream(tenant, rate=GENTLE * before.per_s)
             calm = one.run([gentle], seconds=short)

@@ -23,6 +23,7 @@ class Got:
     window, answers (`answered`, `tokens`: 2xx) if they came in it.
 
     took, refused_in, lags: nanoseconds from the due moment to the answer, to any other reply, and to the sending.
+    of_lengths: tokens of what `took` is of.
     """
 
     seconds: float
@@ -34,6 +35,7 @@ class Got:
     refused_in: list[int] = field(default_factory=list)
     lags: list[int] = field(default_factory=list)
     errors: Counter[str] = field(default_factory=Counter)
+    of_lengths: list[int] = field(default_factory=list)
 
     @property
     def per_s(self) -> float:
@@ -49,6 +51,11 @@ class Got:
     def within(self, limit_ms: float) -> int:
         """Answers that took at most so long."""
         return sum(took <= limit_ms * 1e6 for took in self.took)
+
+    def tokens_within(self, limit_ms: float) -> int:
+        """Of those answers."""
+        both = zip(self.took, self.of_lengths, strict=True)
+        return sum(tokens for took, tokens in both if took <= limit_ms * 1e6)
 
     def figures(self) -> dict[str, Any]:
         quantiles = {f"p{q * 100:g}_ms": round(self.ms(q), 2) for q in (0.5, 0.95, 0.99)}
@@ -107,6 +114,7 @@ def judged(answers: Sequence[Answer], times: Times) -> Got:
             got.refused_in.append(answer.ended - answer.due)
         else:
             got.took.append(answer.ended - answer.due)
+            got.of_lengths.append(answer.tokens)
     return got
 
 
@@ -166,6 +174,7 @@ def pooled(runs: Sequence[Got]) -> Got:
         both.answered += run.answered
         both.tokens += run.tokens
         both.took += run.took
+        both.of_lengths += run.of_lengths
         both.refused_in += run.refused_in
         both.lags += run.lags
         both.errors += run.errors

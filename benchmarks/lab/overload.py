@@ -43,6 +43,12 @@ class Overload:
         return self.got.within(self.slo_ms) / self.run.seconds / self.capacity if self.capacity else 0.0
 
     @property
+    def tokens(self) -> float:
+        """The same in tokens, which does not gain where short texts are let in rather than long ones."""
+        done = fmean(run.tokens / run.seconds for run in (self.before, self.after))
+        return self.got.tokens_within(self.slo_ms) / self.run.seconds / done if done else 0.0
+
+    @property
     def late(self) -> float:
         """Of what was let in: answered after the SLO, or given up."""
         expired = self.got.errors[EXPIRED]
@@ -59,12 +65,13 @@ class Overload:
         calm, again = self.calm.streams[self.tenant], self.again.streams[self.tenant]
         rss = self.run.rss
         refusals = f"{quantile_ms(got.refused_in, 0.5):.1f} / {self.refused_p99_ms:.1f}"
-        gentle = f"{calm.per_s:.1f}/s, {calm.ms(0.5):.0f} / {calm.ms(0.99):.0f}"
         return [
-            ("capacity before, after, answers/s", f"{self.before.per_s:.1f}, {self.after.per_s:.1f}"),
+            ("capacity before, after, answers/s (tokens/s)", f"{done(self.before)}, {done(self.after)}"),
             ("offered/s, answered/s", f"{got.offered_per_s:.1f}, {got.per_s:.1f}"),
             ("answered p50 / p99 ms", f"{got.ms(0.5):.0f} / {got.ms(0.99):.0f}"),
             (f"within SLO : capacity (goal {GOODPUT:.2f})", judged(f"{self.goodput:.2f}", self.goodput >= GOODPUT)),
+            (f"the same in tokens (goal {GOODPUT:.2f})", judged(f"{self.tokens:.2f}", self.tokens >= GOODPUT)),
+            ("tokens of a text: offered, in time", f"{got.offered_tokens / max(1, got.arrived):.0f}, {self.usual:.0f}"),
             (f"let in and late (goal {LATE:.0%})", judged(f"{self.late:.1%}", self.late <= LATE)),
             ("not answered", "; ".join(f"{count} x {code}" for code, count in got.errors.items()) or "none"),
             (f"refusals p50 / p99 ms (goal {REFUSED_MS:g})", judged(refusals, self.refused_p99_ms <= REFUSED_MS)),
@@ -74,11 +81,16 @@ class Overload:
             ),
             ("send lag p99 ms", f"{quantile_ms(got.lags, 0.99):.1f}"),
             ("gateway's MiB before, at most, after", f"{rss[0]:.0f}, {max(rss):.0f}, {self.again.rss[0]:.0f}"),
-            ("gentle load before: answers/s, p50 / p99 ms", gentle),
-            ("5 s after", f"{again.per_s:.1f}/s, {again.ms(0.5):.0f} / {again.ms(0.99):.0f}"),
+            ("gentle load before: answers/s, p50 / p99 ms, refused", gently(calm)),
+            ("5 s after", gently(again)),
             (f"capacity after : before (goal {AS_BEFORE})", judged(f"{self.back:.2f}", self.back >= AS_BEFORE)),
-            ("cores that each took", ", ".join(shares(self.run.cpu))),
+            ("worker busy; cores that each took", f"{self.run.busy:.2f}; {', '.join(shares(self.run.cpu))}"),
         ]
+
+    @property
+    def usual(self) -> float:
+        """Tokens of a text that was answered within the SLO."""
+        return self.got.tokens_within(self.slo_ms) / max(1, self.got.within(self.slo_ms))
 
     @property
     def back(self) -> float:
@@ -86,8 +98,21 @@ class Overload:
 
     def figures(self) -> dict[str, Any]:
         runs = {name: getattr(self, name).figures() for name in ("before", "calm", "run", "again", "after")}
-        verdicts = {"goodput": self.goodput, "late": self.late, "refused_p99_ms": self.refused_p99_ms}
+        verdicts = {
+            "goodput": self.goodput,
+            "in_tokens": self.tokens,
+            "late": self.late,
+            "refused_p99_ms": self.refused_p99_ms,
+        }
         return {"factor": self.factor, **verdicts, **runs}
+
+
+def done(run: Run) -> str:
+    return f"{run.per_s:.1f} ({run.tokens / run.seconds:,.0f})"
+
+
+def gently(got: Got) -> str:
+    return f"{got.per_s:.1f}/s, {got.ms(0.5):.0f} / {got.ms(0.99):.0f}, {sum(got.errors.values())} of {got.arrived}"
 
 
 def judged(figure: str, met: bool) -> str:

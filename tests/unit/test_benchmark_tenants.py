@@ -38,7 +38,8 @@ def test_a_window_counts_requests_that_were_due_in_it_and_answers_that_came_in_i
     got = judged([before, within, after, refused], Times(0, 10, 20))
     assert (got.arrived, got.offered_tokens) == (3, 150)
     assert (got.answered, got.tokens) == (2, 70)
-    assert got.took == [3, 10]
+    assert (got.took, got.of_lengths) == ([3, 10], [40, 50])
+    assert got.tokens_within(5e-6) == 40
     assert got.refused_in == [2]
     assert got.errors == {"503 overloaded": 1}
 
@@ -130,13 +131,16 @@ def test_what_was_given_up_while_it_waited_waits_no_more():
 # -- overload --------------------------------------------------------------------------------------
 
 
-def overloaded(took_ms: list[float], errors: dict[str, int], refused_ms: list[float], health_ms: float) -> Overload:
+def overloaded(
+    took_ms: list[float], errors: dict[str, int], refused_ms: list[float], health_ms: float, lengths: int = 30
+) -> Overload:
     def of(got: Got, **more: Got) -> Run:
         return Run({"t": got, **more}, 1.0, {"gateway": 0.5}, [50.0, 60.0])
 
-    closed = [of(Got(1.0, answered=rate)) for rate in (9, 11)]
+    closed = [of(Got(1.0, answered=rate, tokens=30 * rate)) for rate in (9, 11)]
     calm = of(Got(1.0, answered=3, took=[20 * MS]))
     got = Got(1.0, took=[round(t * MS) for t in took_ms], refused_in=[round(t * MS) for t in refused_ms])
+    got.of_lengths = [lengths] * len(took_ms)
     got.errors = Counter(errors)
     loaded = of(got, health=Got(1.0, took=[round(health_ms * MS)]))
     return Overload(3.0, 100.0, "t", closed[0], calm, loaded, calm, closed[1])
@@ -148,8 +152,14 @@ def test_goodput_is_what_was_answered_within_the_slo_beside_what_was_done_before
     assert found.goodput == 0.8
 
 
+def test_goodput_in_tokens_does_not_gain_by_short_texts():
+    assert overloaded([50] * 10 + [101], {}, [], 1, lengths=15).tokens == 0.5
+
+
 def test_what_was_let_in_and_given_up_is_as_late_as_what_was_answered_late():
-    assert overloaded([50] * 8 + [101], {"504 deadline_exceeded": 1, "503 overloaded": 90}, [], 1).late == pytest.approx(0.2)
+    assert overloaded(
+        [50] * 8 + [101], {"504 deadline_exceeded": 1, "503 overloaded": 90}, [], 1
+    ).late == pytest.approx(0.2)
     assert overloaded([], {"503 overloaded": 90}, [], 1).late == 0.0
 
 
