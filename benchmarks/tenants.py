@@ -23,7 +23,7 @@ import sys
 import tempfile
 import time
 import urllib.request
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,7 +32,7 @@ from typing import Any
 
 from lab import servers
 from lab.beside import Got, Run, Served, beside, pooled, shares
-from lab.calibration import Direct, calibrated, direct
+from lab.calibration import calibrated, direct
 from lab.environments import PEERS
 from lab.figures import markdown
 from lab.loads import LENGTHS, MODEL
@@ -92,7 +92,8 @@ Row = list[str]
 
 @dataclass(frozen=True)
 class Options:
-    """seconds: of each measurement.  warm_up: seconds of load before it.  rounds: of `cost`."""
+    """seconds: of each measurement.  warm_up: seconds of load before it.  rounds: of `cost`.
+    factors: of capacity, in `overload`."""
 
     models: Path
     seconds: float
@@ -100,16 +101,18 @@ class Options:
     rounds: int
     slo_ms: float
     outstanding: tuple[int, ...]
+    factors: tuple[float, ...]
 
 
 @dataclass(frozen=True)
 class Server:
-    """keys: by tenant."""
+    """keys: by tenant.  tells: has metrics; a peer in the scheduler's place has none."""
 
     address: str
     pid: int
     keys: dict[str, str]
     options: Options
+    tells: bool
 
     def stream(self, tenant: str, **load: Any) -> Stream:
         return Stream(tenant, self.keys[tenant], seed=sum(tenant.encode()), **load)
@@ -120,7 +123,9 @@ class Server:
         return beside(served, groups, seconds or self.options.seconds, self.options.warm_up)
 
     def busy_s(self) -> float:
-        """Seconds that workers have had a batch."""
+        """Seconds that workers have had a batch; 0 where it is not told."""
+        if not self.tells:
+            return 0.0
         found = re.findall(r"^headway_worker_busy_seconds_total\{.*\} (\S+)$", self._ask("/metrics"), re.MULTILINE)
         return sum(map(float, found))
 
@@ -148,7 +153,7 @@ def server(
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         running = servers.serving(config, directory, start=start or servers.HEADWAY)
         address, process = stack.enter_context(running)
-        yield Server(address, process.pid, {name: key.text for name, key in keys.items()}, options)
+        yield Server(address, process.pid, {name: key.text for name, key in keys.items()}, options, not start)
 
 
 def verdict(met: bool) -> str:
@@ -241,7 +246,7 @@ def came_back(options: Options) -> list[dict[str, Any]]:
             recordings = Path(directory) / "recordings"
             more = RECORDER.format(directory=json.dumps(str(recordings)))
             with server(options, (POLITE, AGGRESSOR), more=more) as one:
-                bursts = one.stream(POLITE, burst=BURST, every_s=EVERY_S)
+                bursts = one.stream(POLITE, burst=BURST, every_s=min(EVERY_S, options.seconds / 3))
                 one.run([bursts], [one.stream(AGGRESSOR, concurrency=outstanding, goes_on_s=2.0)])
             each = returns(calls(recordings), POLITE)
         print(f"\n{returned(each, outstanding)}")
@@ -309,7 +314,7 @@ def overload(options: Options) -> dict[str, Any]:
     found = []
     with server(options, [tenant, UNHURRIED], slo_ms=options.slo_ms, more=NO_HURRY) as one:
         busy = one.stream(UNHURRIED, concurrency=USERS)
-        for factor in FACTORS:
+        for factor in options.factors:
             before = one.run([busy], seconds=short)
             gentle = one.stream(tenant, rate=GENTLE * before.per_s)
             calm = one.run([gentle], seconds=short)
@@ -338,6 +343,11 @@ def parsed() -> tuple[Options, list[str], Path | None]:
     parser.add_argument("--seconds", type=float, default=60.0, help="of each measurement (default 60)")
     parser.add_argument("--rounds", type=int, default=3, help="of cost (default 3)")
     parser.add_argument("--slo-ms", type=float, default=500.0, help="of the model, in overload (default 500)")
+    parser.add_argument("--factors", type=float, nargs="+", default=FACTORS, help="of capacity, in overload")
+    parser.add_argument("--outstanding", type=int, nargs="+", default=OUTSTANDING, help="of the aggressor, in polite")
+    parser.add_argument(
+        "--warm-up", type=float, default=3.0, help="seconds of load before each measurement (default 3)"
+    )
     parser.add_argument("--json", type=Path, help="write every measurement here")
     parser.add_argument("--quick", action="store_true", help="a few seconds each: does everything run?")
     wanted = parser.parse_args()
@@ -345,14 +355,25 @@ def parsed() -> tuple[Options, list[str], Path | None]:
         parser.error(f"{wanted.models} has no {MODEL}: run `make serve` once, it makes the model ready")
     if unknown := [name for name in wanted.experiments if name not in EXPERIMENTS]:
         parser.error(f"no experiment {unknown[0]!r}; there are: {', '.join(EXPERIMENTS)}")
-    options = Options(wanted.models, wanted.seconds, 3.0, wanted.rounds, wanted.slo_ms, OUTSTANDING)
+    sizes = (wanted.seconds, wanted.warm_up, wanted.rounds, wanted.slo_ms)
+    options = Options(wanted.models, *sizes, tuple(wanted.outstanding), tuple(wanted.factors))
     if wanted.quick:
-        options = Options(wanted.models, 4.0, 1.0, 1, wanted.slo_ms, (50, 200))
+        options = Options(wanted.models, 4.0, 1.0, 1, wanted.slo_ms, (50, 200), FACTORS)
     return options, wanted.experiments or [*EXPERIMENTS], wanted.json
 
 
-def machine(plain: Direct) -> str:
-    return f"{calibrated(plain.calibrate())}, load average {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores"
+@contextmanager
+def machine(model: Path) -> Iterator[Callable[[], str]]:
+    """Tells how fast it is at this moment. model: the folder with model.onnx, where there is one."""
+
+    def load() -> str:
+        return f"load average {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores"
+
+    if not (model / "model.onnx").exists():
+        yield load
+        return
+    with direct(model.resolve(), threads=1) as plain:
+        yield lambda: f"{calibrated(plain.calibrate())}, {load()}"
 
 
 def main() -> None:
@@ -361,12 +382,12 @@ def main() -> None:
     print(
         f"`python benchmarks/tenants.py {' '.join(sys.argv[1:])}`: texts {LENGTHS} tokens, {options.seconds:g} s each\n"
     )
-    with direct((options.models / MODEL / "1").resolve(), threads=1) as plain:
+    with machine(options.models / MODEL / "1") as now:
         for name in wanted:
-            before = machine(plain)
+            before = now()
             print(f"## {name}\n")
             found[name] = EXPERIMENTS[name](options)
-            found[name]["machine"] = [before, machine(plain)]
+            found[name]["machine"] = [before, now()]
             print("\nMachine before: {}; after: {}.\n".format(*found[name]["machine"]), flush=True)
     if json_file is not None:
         json_file.write_text(json.dumps(found, indent=1) + "\n")
