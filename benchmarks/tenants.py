@@ -27,36 +27,33 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import fmean, median
 from typing import Any
 
 from lab import servers
-from lab.beside import Got, Run, Served, beside, pooled, shares
+from lab.beside import Run, Served, beside, pooled, shares
 from lab.calibration import calibrated, direct
 from lab.environments import PEERS
 from lab.figures import markdown
 from lab.loads import LENGTHS, MODEL
 from lab.overload import Overload
 from lab.recording import RECORDER, calls
-from lab.returning import Return, returns
+from lab.returning import returns
+from lab.sharing import AGGRESSOR, BURST, FIRST, MANY, ONE, POLITE, cost_table, polite_table, returned
 from lab.streams import Stream
 
 from headway.gateway.keys import new_key
 
-POLITE, AGGRESSOR = "polite", "aggressor"
 EIGHT = tuple(f"tenant-{n}" for n in range(1, 9))
 OUTSTANDING = (500, 2000)
 UNDER_WAY = 512
 """Of all tenants together, where the cost of fairness is measured."""
-BURST, EVERY_S = 32, 4.0
+EVERY_S = 4.0
 FACTORS = (1.5, 3.0)
 UNHURRIED = "unhurried"
 USERS = 32
 """Of the closed loop that capacity is measured by: of a tenant with an SLO of an hour, for it has to refuse nobody."""
 GENTLE = 0.3
 PAUSE_S = 5.0
-GOAL = 0.95
-"""Of its share, of all that workers can do, and of what is answered without eight tenants."""
 SHORT_S = 20.0
 """The longest that capacity and the gentle load are measured beside an overload."""
 HEALTH = Stream("health", pulse=20, path="/health")
@@ -84,10 +81,6 @@ OF_A_TENANT = """
 id = "{id}"
 sha256 = "{sha256}"
 """
-
-ONE, MANY, FIRST = "one tenant", "eight tenants", "first-come 32"
-
-Row = list[str]
 
 
 @dataclass(frozen=True)
@@ -156,10 +149,6 @@ def server(
         yield Server(address, process.pid, {name: key.text for name, key in keys.items()}, options, not start)
 
 
-def verdict(met: bool) -> str:
-    return "met" if met else "**missed**"
-
-
 def say(line: str) -> None:
     print(line, file=sys.stderr, flush=True)
 
@@ -195,50 +184,6 @@ def polite(options: Options) -> dict[str, Any]:
     }
 
 
-def polite_table(alone: Got, usual: Sequence[Run], max_batch_ms: float, runs: Sequence[tuple[float, int, Run]]) -> str:
-    """usual: of the aggressor alone."""
-    header = ["load", "polite/s", "of its share", "p50 ms", "p99 ms", "p99 goal", "refused", "all/s", "worker busy"]
-    header += ["cores of gateway, worker, loads"]
-    rows: list[Row] = [["polite alone", f"{alone.per_s:.1f}", "", f"{alone.ms(0.5):.0f}", f"{alone.ms(0.99):.0f}"]]
-    rows[0] += [""] * (len(header) - len(rows[0]))
-    for run in usual:
-        rows.append(
-            [
-                "aggressor alone",
-                *[""] * 6,
-                f"{run.per_s:.1f}",
-                f"{run.busy:.2f}",
-                ", ".join(f"{c:.2f}" for c in run.cpu.values()),
-            ]
-        )
-    limit = alone.ms(0.99) + 2 * max_batch_ms
-    busy = GOAL * fmean(run.busy for run in usual)
-    for share, outstanding, run in runs:
-        got, part = run.streams[POLITE], part_of_share(run)
-        refused = sum(got.errors.values())
-        what = f"polite at {'half its' if share < 1 else 'its full'} share, beside {outstanding:,}"
-        row = [
-            what,
-            f"{got.per_s:.1f}",
-            f"{part:.2f}: {verdict(part >= GOAL)}",
-            f"{got.ms(0.5):.0f}",
-            f"{got.ms(0.99):.0f}",
-        ]
-        row += [f"{limit:.0f}: {verdict(got.ms(0.99) <= limit)}" if share < 1 else ""]
-        row += [f"{refused}: {verdict(not refused)}", f"{run.per_s:.1f}"]
-        rows.append(
-            [*row, f"{run.busy:.2f}: {verdict(run.busy >= busy)}", ", ".join(f"{c:.2f}" for c in run.cpu.values())]
-        )
-    return markdown(header, rows)
-
-
-def part_of_share(run: Run) -> float:
-    """Tokens that it got of those it was owed in that very window: half of all, or all that it asked for."""
-    got = run.streams[POLITE]
-    owed = min(got.offered_tokens, run.tokens / 2)
-    return got.tokens / owed if owed else 0.0
-
-
 def came_back(options: Options) -> list[dict[str, Any]]:
     found = []
     for outstanding in options.outstanding:
@@ -255,27 +200,11 @@ def came_back(options: Options) -> list[dict[str, Any]]:
     return found
 
 
-def returned(each: Sequence[Return], outstanding: int) -> str:
-    if not each:
-        return f"Beside {outstanding:,}: it never came back, or was never served."
-    late = max(r.in_hand + r.passed for r in each)
-    passed = max(r.passed for r in each)
-    waited = [r.waited_ms for r in each]
-    good = passed == 0 and late <= 2
-    return (
-        f"Beside {outstanding:,} it came back {len(each)} times with {BURST} requests: first batch with it left after "
-        f"{median(waited):.0f} ms (at most {max(waited):.0f}); batches before it: at most {late}, "
-        f"handed over already but for {passed} (goal: 2 and 0): {verdict(good)}. "
-        f"From there on it had {fmean(r.share for r in each):.2f} of the tokens until nothing of it waited."
-    )
-
-
 # -- cost --------------------------------------------------------------------------------------------
 
 
 def cost(options: Options) -> dict[str, Any]:
-    rates: dict[str, list[float]] = {ONE: [], MANY: [], FIRST: []}
-    runs = []
+    runs: dict[str, list[Run]] = {ONE: [], MANY: [], FIRST: []}
     with ExitStack() as stack:
         fair = stack.enter_context(server(options, EIGHT))
         first = stack.enter_context(server(options, EIGHT, start=(sys.executable, str(PEERS / "first_come.py"))))
@@ -284,25 +213,13 @@ def cost(options: Options) -> dict[str, Any]:
         loads = {ONE: (fair, single), MANY: (fair, several)}
         loads[FIRST] = (first, [first.stream(EIGHT[0], concurrency=UNDER_WAY)])
         for number in range(options.rounds):
-            for name in [*rates][number % 3 :] + [*rates][: number % 3]:
+            for name in [*runs][number % 3 :] + [*runs][: number % 3]:
                 at, load = loads[name]
                 run = at.run(load)
-                rates[name].append(run.per_s)
-                runs.append({"server": name, "round": number, **run.figures()})
+                runs[name].append(run)
                 say(f"cost: round {number + 1}: {name} {run.per_s:.1f}/s, {', '.join(shares(run.cpu))}")
-    print(cost_table(rates))
-    return {"runs": runs}
-
-
-def cost_table(rates: dict[str, list[float]]) -> str:
-    """rates: answers per second, by round."""
-    rows: list[Row] = []
-    for name, each in rates.items():
-        ratios = [mine / other for mine, other in zip(rates[MANY], each, strict=True) if other]
-        by_round = ", ".join(f"{ratio:.2f}" for ratio in ratios)
-        ratio = f"{median(ratios):.2f} ({by_round}): {verdict(median(ratios) >= GOAL)}" if ratios else "no answers"
-        rows.append([name, f"{median(each):.1f}", "" if name == MANY else ratio])
-    return markdown(["load", "answers/s", f"eight tenants to it, by round (goal: {GOAL})"], rows)
+    print(cost_table(runs))
+    return {"runs": [{"server": name, **run.figures()} for name, each in runs.items() for run in each]}
 
 
 # -- overload ----------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 sys.path.insert(0, str(BENCHMARKS))
 
 import tenants  # noqa: E402
-from lab import usage  # noqa: E402
+from lab import sharing, usage  # noqa: E402
 from lab.beside import Got, Run, judged, pooled  # noqa: E402
 from lab.overload import Overload  # noqa: E402
 from lab.returning import returns  # noqa: E402
@@ -61,17 +61,18 @@ def run(**tokens: tuple[int, int]) -> Run:
 
 
 def test_who_asks_for_more_than_half_is_owed_half_of_all_that_was_done():
-    assert tenants.part_of_share(run(polite=(900, 400), aggressor=(9000, 400))) == 1.0
-    assert tenants.part_of_share(run(polite=(900, 300), aggressor=(9000, 500))) == 0.75
+    assert sharing.part_of_share(run(polite=(900, 400), aggressor=(9000, 400))) == 1.0
+    assert sharing.part_of_share(run(polite=(900, 300), aggressor=(9000, 500))) == 0.75
 
 
 def test_who_asks_for_less_than_half_is_owed_what_it_asks_for():
-    assert tenants.part_of_share(run(polite=(200, 190), aggressor=(9000, 610))) == 0.95
+    assert sharing.part_of_share(run(polite=(200, 190), aggressor=(9000, 610))) == 0.95
 
 
 def test_the_cost_of_eight_tenants_is_told_by_round_beside_one_and_beside_first_come():
-    rates = {tenants.ONE: [50.0, 40.0], tenants.MANY: [49.0, 40.0], tenants.FIRST: [60.0, 40.0]}
-    lines = tenants.cost_table(rates).splitlines()
+    tokens = {sharing.ONE: [500, 400], sharing.MANY: [490, 400], sharing.FIRST: [600, 400]}
+    runs = {name: [run(all=(0, done)) for done in each] for name, each in tokens.items()}
+    lines = sharing.cost_table(runs).splitlines()
     assert "0.99 (0.98, 1.00): met" in lines[2]
     assert "0.91 (0.82, 1.00): **missed**" in lines[4]
 
