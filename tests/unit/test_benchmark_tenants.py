@@ -108,6 +108,12 @@ def test_batches_that_workers_had_when_it_came_back_are_told_apart_from_those_th
     assert (found.in_hand, found.passed, found.waited_ms) == (2, 1, 4)
 
 
+def test_a_batch_that_was_answered_before_it_came_back_is_in_nobodys_hands():
+    came = call(5, [arrived(11, "back")], [leaves(3, 11)])
+    [found] = returns([AWAY[0], call(4, [BatchCompleted(1, 1, 1)], []), came], "back")
+    assert (found.in_hand, found.passed, found.waited_ms) == (1, 0, 0)
+
+
 def test_its_share_is_of_the_batches_that_left_while_something_of_it_waited():
     went = [call(6, [], [leaves(3, 11, 3)]), call(7, [], [leaves(4, 4)]), call(8, [], [leaves(5, 12), leaves(6, 5)])]
     [found] = returns([*AWAY, *went], "back")
