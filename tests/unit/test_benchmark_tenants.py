@@ -69,6 +69,21 @@ def test_who_asks_for_less_than_half_is_owed_what_it_asks_for():
     assert sharing.part_of_share(run(polite=(200, 190), aggressor=(9000, 610))) == 0.95
 
 
+def beside_row(took_ms: float, offered: int) -> list[str]:
+    one = run(polite=(offered, offered), aggressor=(9000, 1000 - offered))
+    one.streams["polite"].took = [round(took_ms * MS)]
+    return sharing.beside_row(0.5, 500, one, limit_ms=100, busy=0.9)
+
+
+def test_the_tail_of_who_asks_for_half_its_share_is_held_against_the_goal():
+    assert "100: met" in beside_row(99, offered=250)
+    assert "100: **missed**" in beside_row(101, offered=250)
+
+
+def test_there_is_no_goal_for_the_tail_where_the_machine_slowed_until_half_a_share_was_most_of_one():
+    assert "none: the machine slowed" in beside_row(101, offered=400)
+
+
 def test_the_cost_of_eight_tenants_is_told_by_round_beside_one_and_beside_first_come():
     tokens = {sharing.ONE: [500, 400], sharing.MANY: [490, 400], sharing.FIRST: [600, 400]}
     runs = {name: [run(all=(0, done)) for done in each] for name, each in tokens.items()}
