@@ -29,8 +29,10 @@ def verdict(met: bool) -> str:
     return "met" if met else "**missed**"
 
 
-HEADER = ("load", "polite/s", "asked : share", "got of it", "p50 ms", "p99 ms", "p99 goal", "refused", "all/s")
-HEADER += ("worker busy", "cores of gateway, worker, loads")
+HEADER = (
+    *("load", "polite/s", "asked : share", "got of it", "p50 ms", "p99 ms", "p99 goal", "refused", "all/s"),
+    *("worker busy", "cores of gateway, worker, loads"),
+)
 
 
 def polite_table(alone: Got, usual: Sequence[Run], max_batch_ms: float, runs: Sequence[tuple[float, int, Run]]) -> str:
