@@ -7,7 +7,8 @@
 polite    a tenant in an open loop at half its share and at its share, alone and beside another of the same weight that
           has 500, then 2,000 requests under way all the time; then it comes in bursts, after pauses
 cost      512 requests under way, of one tenant, of eight, and of one behind `peers/first_come.py`: in turns
-overload  an open loop at 1.5 and at 3 times what the server did just before, with an SLO on the model
+overload  an open loop at 1.5 and at 3 times what the server did just before, with an SLO on the model, from its
+          first moment on
 
 Loads are processes of their own; they, gateway and worker share the machine's cores, and what each took is printed.
 Latency counts from the moment at which a request was due.
@@ -110,10 +111,10 @@ class Server:
     def stream(self, tenant: str, **load: Any) -> Stream:
         return Stream(tenant, self.keys[tenant], seed=sum(tenant.encode()), **load)
 
-    def run(self, *groups: Sequence[Stream], seconds: float = 0.0) -> Run:
-        """Each group from a process of its own."""
+    def run(self, *groups: Sequence[Stream], seconds: float = 0.0, whole: bool = False) -> Run:
+        """Each group from a process of its own.  whole: measured from its first moment, without a warm-up."""
         served = Served(self.address, self.pid, self.busy_s)
-        return beside(served, groups, seconds or self.options.seconds, self.options.warm_up)
+        return beside(served, groups, seconds or self.options.seconds, 0.0 if whole else self.options.warm_up)
 
     def busy_s(self) -> float:
         """Seconds that workers have had a batch; 0 where it is not told."""
@@ -235,7 +236,7 @@ def overload(options: Options) -> dict[str, Any]:
             before = one.run([busy], seconds=short)
             gentle = one.stream(tenant, rate=GENTLE * before.per_s)
             calm = one.run([gentle], seconds=short)
-            run = one.run([one.stream(tenant, rate=factor * before.per_s)], [HEALTH])
+            run = one.run([one.stream(tenant, rate=factor * before.per_s)], [HEALTH], whole=True)
             time.sleep(max(0.0, PAUSE_S - options.warm_up))  # what warms the next load up is part of the pause
             again = one.run([gentle], seconds=short)
             found.append(
