@@ -10,11 +10,14 @@ from pathlib import Path
 import pytest
 
 from headway.core.scheduler import Scheduler
+from headway.sim.fair_worlds import FairWorldFailed, run_fair_world
 from headway.sim.worlds import WorldFailed, run_world
-from tests.canary.planted import CANARIES, UNORDERED, Canary, plant
+from tests.canary.planted import CANARIES, FAIR, UNORDERED, Canary, plant
 
 BUDGET = (*range(1, 101), 301)
 """The same worlds for the clean core and for every bug."""
+FAIR_BUDGET = ((1, False), (2, False), (4, False), (9, True), (45, False))
+"""Seeds of fair worlds, and whether with deadlines."""
 ORDER_BUDGET = ("1", "25")
 HASH_SEEDS = ("1", "2", "3", "4", "5")
 ROOT = Path(__file__).parents[2]
@@ -31,6 +34,19 @@ def test_the_worlds_notice_that(canary: Canary) -> None:
     with pytest.raises(WorldFailed):
         for seed in BUDGET:
             run_world(seed, scheduler)
+
+
+def test_a_clean_core_passes_the_fair_worlds_that_must_catch_the_bugs_of_the_fair_order() -> None:
+    for seed, deadlines in FAIR_BUDGET:
+        run_fair_world(seed, deadlines)
+
+
+@pytest.mark.parametrize("canary", FAIR, ids=str)
+def test_the_fair_worlds_notice_that(canary: Canary) -> None:
+    scheduler = plant(canary)
+    with pytest.raises(FairWorldFailed, match="OracleViolation"):
+        for seed, deadlines in FAIR_BUDGET:
+            run_fair_world(seed, deadlines, scheduler)
 
 
 def digests(name: str, hash_seed: str) -> str:
