@@ -202,6 +202,57 @@ CANARIES = (
         "return any(used + more > limit for used",
         "return any(used + more > limit + 1 for used",
     ),
+    Canary(
+        "room that was lent is not given back to whose it is",
+        "rooms",
+        "        if room.has_part_left(self._tenant, amount):\n",
+        "        if room.has_part_left(self._tenant, amount) and room.lacks((10**9,) * len(amount)) is None:\n",
+    ),
+    Canary(
+        "lent room is taken from who has the least of it",
+        "room",
+        "return (-self.dominant(holding) / holding.weight, holding.tenant)",
+        "return (self.dominant(holding) / holding.weight, holding.tenant)",
+    ),
+    Canary(
+        "parts of a room are equal whatever the weights",
+        "room",
+        "return weight / (self.weights + (0 if holding is not None else weight))",
+        "return 1 / (len(self.holdings) + (holding is None))",
+    ),
+    Canary(
+        "what is refused uses up its tenant's rate",
+        "admission",
+        "    if refusal is not None:\n",
+        "    if refusal is not None:\n"
+        "        take(candidate.meters, candidate.tokens)\n"
+        "        for meter in candidate.meters:\n"
+        "            meter.open -= 1\n",
+    ),
+    Canary(
+        "a request that fails counts as open for ever",
+        "state",
+        "            meter.open -= 1\n        self.effects",
+        "            meter.open -= outcome is Outcome.COMPLETED\n        self.effects",
+    ),
+    Canary(
+        "a limit that does not cover a length holds for it",
+        "limits",
+        "for limit in limits if limit.covers(length)",
+        "for limit in limits if length <= limit.up_to",
+    ),
+    Canary(
+        "buckets fill twice as fast",
+        "limits",
+        "self.limit, (now - self.at) / SECOND",
+        "self.limit, 2 * (now - self.at) / SECOND",
+    ),
+    Canary(
+        "tokens are not counted",
+        "limits",
+        "meter.tokens -= tokens if",
+        "meter.tokens -= 0 if",
+    ),
 )
 
 FAIR = (
