@@ -9,8 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from headway.core.policy import BatchPolicy
 from headway.core.scheduler import Scheduler
+from headway.core.units import SECOND
 from headway.sim.fair_worlds import FairWorldFailed, run_fair_world
+from headway.sim.oracles import Oracle, OracleViolation
+from headway.sim.tenants import TenantLoad, TenantScenario, burst, requests, simulate_tenants
 from headway.sim.worlds import WorldFailed, run_world
 from tests.canary.planted import CANARIES, FAIR, UNORDERED, Canary, plant
 
@@ -47,6 +51,28 @@ def test_the_fair_worlds_notice_that(canary: Canary) -> None:
     with pytest.raises(FairWorldFailed, match="OracleViolation"):
         for seed, deadlines in FAIR_BUDGET:
             run_fair_world(seed, deadlines, scheduler)
+
+
+def starve(scheduler: Scheduler) -> None:
+    """One has a minute's work waiting when another comes; a batch takes a second."""
+
+    def load(tenant: str, count: int) -> TenantLoad:
+        return TenantLoad(tenant, requests(burst(count), lambda: 8))
+
+    loads = (load("flood", 60), load("late", 20))
+    one_by_one = BatchPolicy(max_batch_size=1)
+    scenario = TenantScenario(loads, policy=one_by_one, cost=lambda rows, length: SECOND)
+    simulate_tenants(scenario, (Oracle(),), scheduler)
+
+
+def test_nobody_starves_with_a_clean_core() -> None:
+    starve(Scheduler())
+
+
+def test_the_oracle_says_who_starves() -> None:
+    by_arrival = next(canary for canary in FAIR if canary.name == "the turn goes by arrival")
+    with pytest.raises(OracleViolation, match="ReportStarvation.*tenant='late', starves=True"):
+        starve(plant(by_arrival)())
 
 
 def digests(name: str, hash_seed: str) -> str:

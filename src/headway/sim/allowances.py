@@ -1,5 +1,4 @@
-"""Judges whom the tenants' limits keep out, by the naive books: who is let in uses up its tenant's rate, who is not does
-not."""
+"""Judges whom the tenants' limits keep out, by the naive books: only who is let in uses up its tenant's rate."""
 
 from __future__ import annotations
 
