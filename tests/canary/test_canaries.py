@@ -11,7 +11,7 @@ import pytest
 
 from headway.core.policy import BatchPolicy
 from headway.core.scheduler import Scheduler
-from headway.core.units import SECOND
+from headway.core.units import SECOND, Instant
 from headway.sim.fair_worlds import FairWorldFailed, run_fair_world
 from headway.sim.oracles import Oracle, OracleViolation
 from headway.sim.tenants import TenantLoad, TenantScenario, burst, requests, simulate_tenants
@@ -56,12 +56,11 @@ def test_the_fair_worlds_notice_that(canary: Canary) -> None:
 def starve(scheduler: Scheduler) -> None:
     """One has a minute's work waiting when another comes; a batch takes a second."""
 
-    def load(tenant: str, count: int) -> TenantLoad:
-        return TenantLoad(tenant, requests(burst(count), lambda: 8))
+    def load(tenant: str, count: int, start: Instant) -> TenantLoad:
+        return TenantLoad(tenant, requests(burst(count), lambda: 8), start=start)
 
-    loads = (load("flood", 60), load("late", 20))
-    one_by_one = BatchPolicy(max_batch_size=1)
-    scenario = TenantScenario(loads, policy=one_by_one, cost=lambda rows, length: SECOND)
+    loads = (load("flood", 60, 0), load("late", 20, SECOND))
+    scenario = TenantScenario(loads, policy=BatchPolicy(max_batch_size=1), cost=lambda rows, length: SECOND)
     simulate_tenants(scenario, (Oracle(),), scheduler)
 
 
@@ -71,7 +70,7 @@ def test_nobody_starves_with_a_clean_core() -> None:
 
 def test_the_oracle_says_who_starves() -> None:
     by_arrival = next(canary for canary in FAIR if canary.name == "the turn goes by arrival")
-    with pytest.raises(OracleViolation, match="ReportStarvation.*tenant='late', starves=True"):
+    with pytest.raises(OracleViolation, match=r"ReportStarvation.*tenant='late', starves=True"):
         starve(plant(by_arrival)())
 
 
