@@ -102,6 +102,20 @@ def test_a_tenant_without_an_slo_is_not_held_to_another_tenants():
     assert policies["hasty"].slo("m", run_by) == ms(30)
 
 
+@pytest.mark.parametrize("own", [0, 70, 200])
+def test_a_tenant_without_an_slo_keeps_the_models_own_also_where_that_is_none(own):
+    """Though the model is run by another tenant's, which is tighter."""
+    settings = Settings(
+        tenants={"hasty": TenantSettings(slo={"m": 30}), "calm": TenantSettings(), "all": TenantSettings(slo_ms=90)}
+    )
+    policy = server_policy(settings, {}, {"m": own})
+    run_by = ms(tightest_slo_ms(settings, "m", own))
+    assert run_by == ms(30)
+    policies = dict(policy.tenants)
+    assert policies["calm"].slo("m", run_by) == policy.others.slo("m", run_by) == ms(own)
+    assert (policies["hasty"].slo("m", run_by), policies["all"].slo("m", run_by)) == (ms(30), ms(90))
+
+
 def test_model_settings_become_its_batch_policy():
     batching = Batching(
         max_batch_size=8,
