@@ -117,7 +117,7 @@ def _too_late(state: State, pool: Pool, candidate: Candidate, now: Instant) -> R
     foreseen = candidate.foreseen = foresee(pool, event, budget, due_in, patience)
     outlook = pool.outlook
     at_most = outlook.at_most(foreseen)
-    if at_most <= budget or not outlook.is_tried:
+    if at_most <= budget:
         return None
     if foreseen <= budget:
         outlook.doubt()
