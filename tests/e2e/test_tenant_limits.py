@@ -85,7 +85,9 @@ async def assert_unmoved(server: Server, quick: Witness) -> None:
 async def test_requests_beyond_the_rate_are_told_when_the_next_may_come(server: Server, quick: Witness) -> None:
     assert [(await ask_as(server, "counted", quick, 1)).status for _ in range(2)] == [200, 200]
     refused = await ask_as(server, "counted", quick, 1)
-    after = assert_refused(refused, 429, "rate_limited", "tenant counted", "0.001 requests per second")
+    after = assert_refused(
+        refused, 429, "rate_limited", "tenant counted", "0.001 requests per second, 2 at once", "and this is 1"
+    )
     assert 1_000_000 - PATIENCE_S * 1000 < after <= 1_000_000
     await assert_unmoved(server, quick)
 
@@ -94,7 +96,9 @@ async def test_requests_beyond_the_rate_are_told_when_the_next_may_come(server: 
 async def test_tokens_beyond_the_rate_are_told_how_many_they_were(server: Server, quick: Witness) -> None:
     assert (await ask_as(server, "weighed", quick, *[1] * 8)).status == 200
     refused = await ask_as(server, "weighed", quick, *[1] * 5)
-    after = assert_refused(refused, 429, "rate_limited", "tenant weighed", "0.01 tokens per second", "has 5")
+    after = assert_refused(
+        refused, 429, "rate_limited", "tenant weighed", "0.01 tokens per second, 10 at once; 2", "and this is 5"
+    )
     assert 300_000 - PATIENCE_S * 1000 < after <= 300_000, "three tokens are missing"
     assert (await ask_as(server, "weighed", quick, 1, 1)).status == 200, "so many are left"
     await assert_unmoved(server, quick)
@@ -106,7 +110,7 @@ async def test_as_many_are_open_as_may_be_over_all_models(server: Server, witnes
         first = asyncio.create_task(ask_as(server, "single", witness, 1, hold=held.port))
         pause = await held.begun()
         refused = await ask_as(server, "single", quick, 1)
-        assert_refused(refused, 429, "rate_limited", "1 requests of tenant single are open")
+        assert_refused(refused, 429, "rate_limited", "1 requests of tenant single are open; 1 may be")
         await assert_unmoved(server, quick)
         await pause.end()
         assert (await first).status == 200
@@ -118,13 +122,13 @@ async def test_a_limit_for_a_range_of_lengths_is_for_no_other(server: Server, wi
     long, short = [1.0] * 5, [1.0] * 4
     assert (await ask_as(server, "long", quick, *long)).status == 200
     refused = await ask_as(server, "long", quick, *long)
-    assert_refused(refused, 429, "rate_limited", "0.001 requests per second longer than 4")
+    assert_refused(refused, 429, "rate_limited", "0.001 requests per second longer than 4 tokens, 1 at once")
     async with pauses() as held:
         open_ones = [asyncio.create_task(ask_as(server, "long", witness, *short, hold=held.port)) for _ in range(2)]
         first = await held.begun()
         await until_in_flight(server, witness, 2)
         refused = await ask_as(server, "long", quick, *short)
-        assert_refused(refused, 429, "rate_limited", "2 requests of tenant long are open of up to 4 tokens")
+        assert_refused(refused, 429, "rate_limited", "2 requests of up to 4 tokens of tenant long are open; 2 may be")
         await assert_unmoved(server, quick)
         await first.end()
         await (await held.begun()).end()

@@ -75,10 +75,15 @@ def check_named(value: object, kind: inspect.DictType, place: str) -> Iterator[t
 
 def check_list(value: object, kind: inspect.VarTupleType, place: str) -> Iterator[tuple[str, str]]:
     if not isinstance(value, list):
-        yield place, f"expected a list, each entry {describe(kind.item_type)}; got {show(value, place)}"
+        hint = f", as [[{place}]] makes it" if isinstance(value, dict) and is_table(kind.item_type) else ""
+        yield place, f"expected a list, each entry {describe(kind.item_type)}{hint}; got {show(value, place)}"
         return
     for number, item in enumerate(value):
         yield from check(item, kind.item_type, f"{place}[{number}]")
+
+
+def is_table(kind: inspect.Type) -> bool:
+    return isinstance(kind, inspect.StructType)
 
 
 def check_tuple(value: object, kind: inspect.TupleType, place: str) -> Iterator[tuple[str, str]]:
