@@ -61,6 +61,9 @@ def check_table(value: object, kind: inspect.StructType, place: str) -> Iterator
             yield from check(item, fields[name].type, join(place, name))
         else:
             yield join(place, name), unknown(name, list(fields), place)
+    for name, field in fields.items():
+        if field.required and name not in value:
+            yield join(place, name), f"expected {describe(field.type)}, it is missing"
 
 
 def check_named(value: object, kind: inspect.DictType, place: str) -> Iterator[tuple[str, str]]:
