@@ -37,6 +37,13 @@ def test_what_a_scenario_cannot_do_without_is_told_with_its_place(tmp_path: Path
     assert result.exit_code == 2 and told in result.output
 
 
+def test_a_load_that_would_never_come_is_told_with_both_numbers(tmp_path: Path) -> None:
+    load = "[[tenants.a.load]]\nkind = 'poisson'\nrate = 3\n"
+    result = run(tmp_path, f"[tenants.a]\n{load}start_s = 60\n{load}start_s = 20\nstop_s = 10\n")
+    assert "tenants.a.load[0].start_s: expected less than duration_s, 60; got 60" in result.output
+    assert "tenants.a.load[1].stop_s: expected more than start_s, 20; got 10" in result.output
+
+
 def test_charts_that_cannot_be_drawn_are_refused_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     text = "[tenants.a]\n[[tenants.a.load]]\nkind = 'poisson'\nrate = 3"
