@@ -70,6 +70,7 @@ def test_a_rate_lets_its_burst_through_and_says_when_the_next_may_come():
     assert outcomes(effects) == {3: Outcome.RATE_LIMITED}
     (refusal,) = [effect for effect in effects if isinstance(effect, ResolveRequest)]
     assert 0 < refusal.retry_after <= ms(100) + 1
+    assert refusal.detail == "tenant t may send 10 requests per second, 2 at once; 0 are left, and this is 1"
     assert outcomes(world.tell(arrive(4), at=refusal.retry_after - 2)) == {4: Outcome.RATE_LIMITED}
     assert outcomes(world.tell(arrive(5), at=refusal.retry_after)) == {}
 

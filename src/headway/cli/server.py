@@ -127,8 +127,9 @@ class Server:
             raise ConfigError([Problem("", "", str(error))]) from error
         self._lag.start()
         await self._runtime.start()
-        keys = bool(self._settings.server.admin_keys)
-        return announce.Entrance(address, admin, keyed(self._settings), keys)
+        settings = self._settings
+        keys = bool(settings.server.admin_keys)
+        return announce.Entrance(address, admin, keyed(settings), keys, announce.callable_with_a_key(settings))
 
     async def settled(self) -> list[announce.Answer]:
         """Waits until every version is ready, or has failed at least once (it is tried again)."""
