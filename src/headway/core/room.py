@@ -193,7 +193,8 @@ class Room:
             for holding in self.holdings.values():
                 holding.entry = None  # of the agenda before this one
                 self._furthest.update(holding)
-        found, passed_over = None, []
+        found: Request | None = None
+        passed_over: list[Holding] = []
         while found is None and len(passed_over) < LOOK_AT_TENANTS:
             furthest = self._furthest.first()
             if furthest is None or self.dominant(furthest) <= self.part_beside(furthest, newcomer):
