@@ -102,10 +102,19 @@ def headway(config: str, directory: Path, name: str = "headway", start: Sequence
     directory: where the file is put; relative paths in `config` count from it. start: what else
     takes headway's commands.
     """
+    with serving(config, directory, name, start) as (address, _):
+        yield address
+
+
+@contextmanager
+def serving(
+    config: str, directory: Path, name: str = "headway", start: Sequence[str] = HEADWAY
+) -> Iterator[tuple[str, Process]]:
+    """The same, and its process."""
     file = directory / f"{re.sub('[^a-z0-9]+', '-', name)}.toml"
     file.write_text(config)
     with process(name, [*start, "serve", str(file), "--port", "0"]) as server:
-        yield server.wait_for(r"headway is serving on ").split()[-1]
+        yield server.wait_for(r"headway is serving on ").split()[-1], server
 
 
 def free_port() -> int:

@@ -9,12 +9,19 @@ from pathlib import Path
 
 import pytest
 
+from headway.core.policy import BatchPolicy
 from headway.core.scheduler import Scheduler
+from headway.core.units import SECOND, Instant
+from headway.sim.fair_worlds import FairWorldFailed, run_fair_world
+from headway.sim.oracles import Oracle, OracleViolation
+from headway.sim.tenants import TenantLoad, TenantScenario, burst, requests, simulate_tenants
 from headway.sim.worlds import WorldFailed, run_world
-from tests.canary.planted import CANARIES, UNORDERED, Canary, plant
+from tests.canary.planted import CANARIES, FAIR, UNORDERED, Canary, plant
 
-BUDGET = (*range(1, 101), 301)
-"""The same worlds for the clean core and for every bug."""
+BUDGET = (1, 2, 4, 6, 7, 8, 11, 20, 86, 98, 301, 3, 9, 15, *range(21, 41))
+"""The same worlds for the clean core and for every bug; first those that notice something that few do."""
+FAIR_BUDGET = ((1, False), (2, False), (4, False), (9, True), (45, False))
+"""Seeds of fair worlds, and whether with deadlines."""
 ORDER_BUDGET = ("1", "25")
 HASH_SEEDS = ("1", "2", "3", "4", "5")
 ROOT = Path(__file__).parents[2]
@@ -31,6 +38,40 @@ def test_the_worlds_notice_that(canary: Canary) -> None:
     with pytest.raises(WorldFailed):
         for seed in BUDGET:
             run_world(seed, scheduler)
+
+
+def test_a_clean_core_passes_the_fair_worlds_that_must_catch_the_bugs_of_the_fair_order() -> None:
+    for seed, deadlines in FAIR_BUDGET:
+        run_fair_world(seed, deadlines)
+
+
+@pytest.mark.parametrize("canary", FAIR, ids=str)
+def test_the_fair_worlds_notice_that(canary: Canary) -> None:
+    scheduler = plant(canary)
+    with pytest.raises(FairWorldFailed, match="OracleViolation"):
+        for seed, deadlines in FAIR_BUDGET:
+            run_fair_world(seed, deadlines, scheduler)
+
+
+def starve(scheduler: Scheduler) -> None:
+    """One has a minute's work waiting when another comes; a batch takes a second."""
+
+    def load(tenant: str, count: int, start: Instant) -> TenantLoad:
+        return TenantLoad(tenant, requests(burst(count), lambda: 8), start=start)
+
+    loads = (load("flood", 60, 0), load("late", 20, SECOND))
+    scenario = TenantScenario(loads, policy=BatchPolicy(max_batch_size=1), cost=lambda rows, length: SECOND)
+    simulate_tenants(scenario, (Oracle(),), scheduler)
+
+
+def test_nobody_starves_with_a_clean_core() -> None:
+    starve(Scheduler())
+
+
+def test_the_oracle_says_who_starves() -> None:
+    by_arrival = next(canary for canary in FAIR if canary.name == "the turn goes by arrival")
+    with pytest.raises(OracleViolation, match=r"ReportStarvation.*tenant='late', starves=True"):
+        starve(plant(by_arrival)())
 
 
 def digests(name: str, hash_seed: str) -> str:

@@ -235,6 +235,7 @@ def test_what_a_trusted_header_may_name_is_set(unknown: Any, named: str, tenant:
     got = submitted(settings=settings, **({"X_Tenant": named} if named else {}))
     if tenant is None:
         assert isinstance(got, Answer) and (got.status, got.json["code"]) == (403, "forbidden")
+        assert ("no tenant 'stranger' here" if named else "the header x-tenant is missing") in got.json["error"]
     else:
         assert isinstance(got, Submit)
         assert (got.tenant, got.deadline == 5_000_000) == (tenant, tenant == "acme")

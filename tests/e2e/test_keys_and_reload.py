@@ -16,6 +16,7 @@ import tritonclient.http as http
 from tritonclient.utils import InferenceServerException
 
 from headway.gateway.keys import NewKey, new_key
+from tests.e2e.books import books
 from tests.e2e.client import ask, in_a_loop, infer_body
 from tests.e2e.server import HEADWAY, PATIENCE_S, Server, put, running, served
 from tests.models import affine
@@ -75,6 +76,12 @@ def resident(server: Server) -> int:
     raise AssertionError("no VmRSS")
 
 
+async def label_sets(server: Server) -> set[str]:
+    """All lines of the page of metrics, without their values."""
+    page = (await ask(server.address, "/metrics")).body.decode()
+    return {line.rpartition(" ")[0] for line in page.splitlines() if not line.startswith("#")}
+
+
 @in_a_loop
 async def test_ten_thousand_unknown_keys_leave_no_memory_behind(keyed: Server) -> None:
     at = urlsplit(keyed.address)
@@ -91,10 +98,40 @@ async def test_ten_thousand_unknown_keys_leave_no_memory_behind(keyed: Server) -
         writer.close()
 
     await flood(0, 1_000)
-    before = resident(keyed)
+    await label_sets(keyed)  # whose own reply has a label, too
+    before, labels = resident(keyed), await label_sets(keyed)
     await asyncio.gather(*(flood(1_000 * n, 1_000) for n in range(1, 11)))
     assert resident(keyed) - before < 2 << 20
+    assert await label_sets(keyed) == labels
     assert (await ask(keyed.address, "/v2/models/affine/infer", BODY, bearer(ACME))).outputs["y"] == [3, 5, 7, 9]
+
+
+@in_a_loop
+async def test_where_there_are_keys_nothing_else_says_who_it_is(keyed: Server) -> None:
+    """Not a header that names a tenant, nor one that names an address of this host, nor a key in the address."""
+    spoofed = {"x-tenant": "umbrella", "x-forwarded-for": "127.0.0.1", "x-user": "umbrella"}
+    assert (await ask(keyed.address, "/v2/models/other/infer", BODY, spoofed)).status == 401
+    path = f"/v2/models/other/infer?x-api-key={UMBRELLA.text}&tenant=umbrella"
+    assert (await ask(keyed.address, path, BODY)).status == 401
+    assert (await ask(keyed.address, "/v2/models/other/infer", BODY, {**bearer(ACME), **spoofed})).status == 403
+    before = await books(keyed.address)
+    assert (await ask(keyed.address, "/v2/models/affine/infer", BODY, {**bearer(ACME), **spoofed})).status == 200
+    after = await books(keyed.address)
+    counted = {name: after.outcomes(tenant=name) - before.outcomes(tenant=name) for name in ("acme", "umbrella")}
+    assert counted == {"acme": {"completed": 1}, "umbrella": {}}
+    refused = [
+        await ask(keyed.address, f"/v2/models/{model}/infer", BODY, bearer(ACME)) for model in ("other", "nowhere")
+    ]
+    told = {reply.json["error"].replace("nowhere", "other") for reply in refused}
+    assert [reply.status for reply in refused] == [403, 403] and len(told) == 1, "what is another's does not show"
+
+
+@in_a_loop
+async def test_operators_routes_are_closed_to_what_a_proxy_passes_on_and_to_tenants_keys(keyed: Server) -> None:
+    for headers in ({"x-forwarded-for": "127.0.0.1"}, {"forwarded": "for=127.0.0.1"}, {"via": "1.1 proxy"}):
+        for method, path in (("GET", "/metrics"), ("POST", "/reload"), ("GET", "/v2/models/affine/explain")):
+            reply = await ask(keyed.address, path, None, {**bearer(ACME), **headers}, method=method)
+            assert (reply.status, reply.json["code"]) == (403, "forbidden"), (method, path, headers)
 
 
 def test_tritons_own_client_gets_in_with_a_key_and_not_without(keyed: Server) -> None:

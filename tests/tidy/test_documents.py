@@ -84,7 +84,7 @@ def test_every_line_of_the_protocols_table_has_a_test_that_names_it() -> None:
 
 def test_the_metrics_that_are_told_are_those_that_there_are() -> None:
     told = set(re.findall(r"`(headway_\w+)`", OPERATIONS))
-    source = (TELEMETRY / "families.py").read_text() + (TELEMETRY / "metrics.py").read_text()
+    source = "".join((TELEMETRY / f"{name}.py").read_text() for name in ("families", "tenant_families", "metrics"))
     families = set(re.findall(r'"(headway_\w+)"', source))
     composed = (ROOT / "src" / "headway" / "cli" / "server.py").read_text().partition("def _gauges")[2]
     gauges = re.findall(r'^ +"(\w+)": ', composed.partition("def ")[0], re.MULTILINE)

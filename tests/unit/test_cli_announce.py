@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from headway.cli.announce import Answer, Entrance, client_address, lines, unix_address
-from headway.config.settings import Embeddings, ModelSettings
+from headway.cli.announce import Answer, Entrance, callable_with_a_key, client_address, lines, unix_address
+from headway.config.settings import Embeddings, ModelSettings, Settings
+from headway.config.tenants import KeySettings, TenantSettings
 from headway.registry.spec import VersionSpec
 from headway.wire.messages import InputMeta, ModelMeta, VersionStatus
 
@@ -93,6 +94,26 @@ def test_each_kind_of_model_gets_one_request() -> None:
 )
 def test_the_address_is_one_that_a_client_on_this_machine_can_use(host: str, address: str) -> None:
     assert client_address(host, 80) == address
+
+
+@pytest.mark.parametrize(
+    ("lists", "asked"),
+    [
+        ({"one": ("b",), "two": ()}, {"b"}),
+        ({"one": ("a", "b"), "two": ("b", "c")}, {"b"}),
+        ({"one": ("b",), "two": ("c",)}, {"b", "c"}),
+        ({"one": ()}, set()),
+    ],
+)
+def test_where_keys_are_wanted_the_request_to_paste_is_one_that_they_let_in(
+    lists: dict[str, tuple[str, ...]], asked: set[str]
+) -> None:
+    """Tenants without a key can ask for nothing."""
+    tenants = {name: TenantSettings(keys=(KeySettings(name),), models=models) for name, models in lists.items()}
+    models = callable_with_a_key(Settings(tenants={**tenants, "keyless": TenantSettings(models=("z",))}))
+    assert models == asked
+    printed = "\n".join(lines(Entrance(HOME, keyed=True, models=models), [answer("a"), answer("b")]))
+    assert f"{HOME}/v2/models/{'b' if asked else 'a'}/infer" in printed
 
 
 def test_at_a_unix_socket_commands_say_where_it_is() -> None:

@@ -6,7 +6,8 @@ import pytest
 from click import ClickException
 
 from headway.cli.explain import answer
-from headway.cli.explain_page import columns, duration, figure, page, worker
+from headway.cli.explain_columns import columns, figure
+from headway.cli.explain_page import duration, page, worker
 from headway.config.settings import Batching, ModelSettings
 from headway.wire.safety import Difference, FixedCost, InvariantReport, SafetyReport
 from tests.unit.test_telemetry_explain import beside, explained

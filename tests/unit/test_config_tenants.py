@@ -111,6 +111,21 @@ def test_a_key_that_was_put_where_its_hash_belongs_is_not_repeated(tmp_path: Pat
     assert problems and "secret-itself" not in "".join(problems)
 
 
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (f"[tenants.a]\nkeys = [{{ id = 'k1', sha256 = '{KEY}' }}]", "got what looks like the key itself"),
+        (
+            f"[tenants.a]\n{A_KEY}\n[tenants.a.limits]\nconcurrent = 1",
+            "each entry a table, as [[tenants.a.limits]] makes",
+        ),
+    ],
+)
+def test_what_is_often_done_wrong_is_told_how_it_is_done(tmp_path: Path, text: str, words: str) -> None:
+    (problem,) = problems_of(tmp_path, text)
+    assert words in problem
+
+
 def test_a_tenant_that_has_lost_its_last_key_is_no_problem_where_others_have_keys(tmp_path: Path) -> None:
     settings = settings_of(tmp_path, f"[tenants.a]\n{A_KEY}\n[tenants.b]\nweight = 2")
     assert settings.tenants["b"].keys == ()

@@ -177,6 +177,8 @@ def test_a_staged_batch_is_judged_by_when_it_will_run():
     world.tell(arrive(1, deadline=began + ms(15)), arrive(2))
     staged = world.tell(at=world.scheduler.next_wakeup())
     assert outcomes(staged) == {1: Outcome.DEADLINE_UNMEETABLE}, "20 ms at least from the beginning, 15 are there"
+    (refused,) = [effect for effect in staged if isinstance(effect, ResolveRequest)]
+    assert refused.detail.startswith("it would take ") and refused.detail.endswith(" s left by then")
     assert members(staged) == [[2]]
     assert outcomes(world.complete(running)) == {0: Outcome.COMPLETED}
 

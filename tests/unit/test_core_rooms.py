@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from headway.core.effects import ResolveRequest
+from headway.core.ids import Part
 from headway.core.outcomes import Outcome
 from headway.core.policy import BatchPolicy, ServerPolicy
 from headway.core.tenancy import RateLimit, TenantPolicy
@@ -70,6 +71,7 @@ def test_a_rate_lets_its_burst_through_and_says_when_the_next_may_come():
     assert outcomes(effects) == {3: Outcome.RATE_LIMITED}
     (refusal,) = [effect for effect in effects if isinstance(effect, ResolveRequest)]
     assert 0 < refusal.retry_after <= ms(100) + 1
+    assert refusal.detail == "tenant t may send 10 requests per second, 2 at once; 0 are left, and this is 1"
     assert outcomes(world.tell(arrive(4), at=refusal.retry_after - 2)) == {4: Outcome.RATE_LIMITED}
     assert outcomes(world.tell(arrive(5), at=refusal.retry_after)) == {}
 
@@ -106,3 +108,11 @@ def test_meters_of_tenants_that_came_once_are_forgotten():
         (running,) = dispatches(world.tell(arrive(i, tenant=f"tenant-{i}")))
         world.complete(running, at=world.now + ms(10))
     assert len(world.scheduler._state.limits.meters) < 150
+
+
+def test_where_all_of_who_is_furthest_beyond_its_part_has_begun_the_next_gives_what_it_borrowed():
+    world = World(BatchPolicy(max_batch_size=1, max_queued_rows=6))
+    world.tell(arrive(1, tenant="greedy", parts=(Part(1, 8),) * 4))
+    world.tell(*(arrive(number, tenant="hoarder") for number in (2, 3, 4)))
+    assert outcomes(world.tell(arrive(5, tenant="polite"))) == {4: Outcome.RECLAIMED}
+    assert outcomes(world.tell(arrive(6, tenant="greedy"))) == {6: Outcome.TENANT_QUEUE_FULL}

@@ -71,6 +71,8 @@ def test_a_key_is_found_in_either_header(headers: dict[bytes, bytes]) -> None:
 @pytest.mark.parametrize("header", [b"x-api-key", b"authorization"])
 def test_whatever_is_no_key_of_ours_is_refused_in_the_same_words(case: str, header: bytes) -> None:
     presented = MALFORMED[case]
+    if not presented:
+        header = b"x-api-key"  # of Bearer with nothing behind it there is more to say
     with pytest.raises(Unauthenticated) as caught:
         RING.owner({header: presented if header == b"x-api-key" else b"Bearer " + presented})
     assert str(caught.value) == "the key is not one of this server's"
@@ -81,6 +83,8 @@ def test_no_key_and_two_keys_that_disagree_are_told_apart() -> None:
     for headers, words in (
         ({}, "there is no key"),
         ({b"authorization": b"Basic dTpw"}, "another scheme than Bearer"),
+        ({b"authorization": b"Bearer "}, "nothing after 'Bearer'"),
+        ({b"authorization": b"Bearer", b"x-api-key": b""}, "nothing after 'Bearer'"),
         ({b"x-api-key": b"hw_a_b", b"authorization": b"Bearer " + KEY.text.encode()}, "different keys"),
     ):
         with pytest.raises(Unauthenticated, match=words):

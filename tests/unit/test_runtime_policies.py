@@ -33,7 +33,7 @@ def test_server_settings_become_the_servers_policy_in_bytes_and_nanoseconds():
     assert server_policy(settings, {"cpu": 4, "cuda:0": 1}) == ServerPolicy(
         max_queued_bytes=2 << 20,
         patience=(ms(1), ms(2.5)),
-        tenants=(("a", TenantPolicy(weight=3)),),
+        tenants=(("a", TenantPolicy(weight=3)), ("default", TenantPolicy())),
         devices=(("cpu", 4), ("cuda:0", 1)),
     )
 
@@ -59,15 +59,21 @@ def test_a_tenants_settings_become_its_policy():
             ),
             max_queued_requests=7,
             slos=(("", ms(70)), ("m", ms(30))),
-        )
+        ),
+        "default": TenantPolicy(),
     }
     assert policy.others == TenantPolicy()
 
 
 def test_what_holds_for_all_others_is_told_apart_from_those_that_are_named():
     policy = server_policy(Settings(other_tenants=OtherTenants(weight=0.5, max_queued_requests=9)), {})
-    assert policy.tenants == ()
     assert policy.others == TenantPolicy(weight=0.5, max_queued_requests=9)
+    assert policy.tenants == (("default", policy.others),), "it has a name, and no rules of its own"
+
+
+def test_the_default_tenant_may_have_rules_of_its_own():
+    policy = server_policy(Settings(tenants={"default": TenantSettings(weight=5), "a": TenantSettings()}), {})
+    assert policy.tenants == (("default", TenantPolicy(weight=5)), ("a", TenantPolicy()))
 
 
 @pytest.mark.parametrize(
@@ -94,6 +100,20 @@ def test_a_tenant_without_an_slo_is_not_held_to_another_tenants():
     run_by = batch_policy(ModelSettings(slo_ms=70), PLACE, slo_ms=tightest_slo_ms(settings, "m", 70)).slo
     assert policies["calm"].slo("m", run_by) == ms(70)
     assert policies["hasty"].slo("m", run_by) == ms(30)
+
+
+@pytest.mark.parametrize("own", [0, 70, 200])
+def test_a_tenant_without_an_slo_keeps_the_models_own_also_where_that_is_none(own):
+    """Though the model is run by another tenant's, which is tighter."""
+    settings = Settings(
+        tenants={"hasty": TenantSettings(slo={"m": 30}), "calm": TenantSettings(), "all": TenantSettings(slo_ms=90)}
+    )
+    policy = server_policy(settings, {}, {"m": own})
+    run_by = ms(tightest_slo_ms(settings, "m", own))
+    assert run_by == ms(30)
+    policies = dict(policy.tenants)
+    assert policies["calm"].slo("m", run_by) == policy.others.slo("m", run_by) == ms(own)
+    assert (policies["hasty"].slo("m", run_by), policies["all"].slo("m", run_by)) == (ms(30), ms(90))
 
 
 def test_model_settings_become_its_batch_policy():

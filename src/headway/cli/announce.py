@@ -9,6 +9,7 @@ from pathlib import Path
 
 import msgspec
 
+from headway.config.settings import Settings
 from headway.registry.spec import VersionSpec, default_versions
 from headway.wire.messages import InputMeta, VersionStatus
 
@@ -35,12 +36,13 @@ UNIX = "unix:"
 class Entrance(msgspec.Struct, frozen=True):
     """How one gets in.  address: http://HOST:PORT as a client on this machine would say it, or what `unix_address`
     makes.  admin: the same of admin routes, "" = they have no address of their own.
-    keyed, admin_keyed: a key is wanted."""
+    keyed, admin_keyed: a key is wanted.  models: that whoever has one may call, empty = all."""
 
     address: str
     admin: str = ""
     keyed: bool = False
     admin_keyed: bool = False
+    models: frozenset[str] = frozenset()
 
 
 KEY, ADMIN_KEY = "HEADWAY_KEY", "HEADWAY_ADMIN_KEY"
@@ -60,7 +62,8 @@ def lines(entrance: Entrance, answers: Sequence[Answer]) -> Iterator[str]:
     yield "Try:"
     curl, address = how_to_ask(entrance.address)
     key = with_key(KEY) if entrance.keyed else ""
-    for example in examples([answer for answer in answers if answer.status.state == "ready"]):
+    ready = [answer for answer in answers if answer.status.state == "ready"]
+    for example in examples([a for a in ready if not entrance.models or a.spec.model in entrance.models]):
         yield f"  {curl} {key}{example.format(address=address)}"
     curl, address = how_to_ask(entrance.admin or entrance.address)
     yield f"  {curl} {with_key(ADMIN_KEY) if entrance.admin_keyed else ''}{address}/metrics"
@@ -77,6 +80,14 @@ def examples(ready: Sequence[Answer]) -> Iterator[str]:
         yield "-N " + paste(f"/v2/models/{answer.spec.model}/generate_stream", {"text_input": "one two three"})
     for answer in first(answer for answer in served if infer_body(answer)):
         yield paste(f"/v2/models/{answer.spec.model}/infer", infer_body(answer))
+
+
+def callable_with_a_key(settings: Settings) -> frozenset[str]:
+    """Models that every tenant with a key may call; where there is none, that any of them may. Empty = all."""
+    lists = [frozenset(tenant.models) for tenant in settings.tenants.values() if tenant.keys and tenant.models]
+    if not lists:
+        return frozenset()
+    return frozenset.intersection(*lists) or frozenset.union(*lists)
 
 
 def infer_body(answer: Answer) -> dict[str, object] | None:

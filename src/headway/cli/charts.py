@@ -27,13 +27,18 @@ class NoPlots(Exception):
     """matplotlib is not there. Says what to install."""
 
 
-def draw(timeline: Timeline, weights: dict[Tenant, float], folder: Path) -> list[Path]:
-    """Writes service.png, latency.png and queue.png; returns their paths. Raises NoPlots, OSError."""
+def require_plots() -> None:
+    """Before anything is simulated that could not be drawn. Raises NoPlots."""
     try:
         import matplotlib
     except ImportError as error:
         raise NoPlots("charts need matplotlib: pip install 'headway[plots]'") from error
     matplotlib.use("Agg")
+
+
+def draw(timeline: Timeline, weights: dict[Tenant, float], folder: Path) -> list[Path]:
+    """Writes service.png, latency.png and queue.png; returns their paths. Raises NoPlots, OSError."""
+    require_plots()
     folder.mkdir(parents=True, exist_ok=True)
     series = Series(timeline, list(weights))
     pictures = {"service": _service(series, weights), "latency": _latency(series), "queue": _queue(series)}

@@ -7,6 +7,8 @@ from typing import Any
 
 import msgspec
 
+from headway.cli import explain_tenants
+from headway.cli.explain_columns import columns, figure
 from headway.wire import safety_text
 from headway.wire.safety import SafetyReport
 
@@ -31,6 +33,8 @@ def page(told: Told) -> Iterator[str]:
         ("run time of a batch, as predicted", cost(told["cost"])),
         ("answers in batches, as found at load", safety(told["batch_safety"])),
         ("now", now(told)),
+        ("tenants", explain_tenants.tenants(told["tenants"])),
+        ("when answers are foreseen to come", explain_tenants.forecast(told["forecast"])),
         ("memory of a batch at its peak, beside the loaded model", memory(told.get("memory"))),
         ("completed requests, as measured", phases(told["phases"])),
         ("what the SLO leaves for waiting", budget(told["slo"])),
@@ -183,25 +187,6 @@ def linger(told: Told | None, slo_ms: float) -> Iterator[str]:
     late = f"in force; since it was set {told['answers']} answers, {told['late']} of them late"
     parts.append(("=", f"{figure(told['ceiling_ms'])} ms", "the longest wait for company", late))
     yield from columns(("", "", "", ""), parts)
-
-
-def columns(heading: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
-    """Aligned; figures to the right. A heading without a word is left out."""
-    table = [heading, *rows] if any(heading) else list(rows)
-    widths = [max(len(row[i]) for row in table) for i in range(len(heading))]
-    right = [bool(rows) and all(is_figure(row[i]) for row in rows) for i in range(len(heading))]
-    for row in table:
-        cells = [c.rjust(w) if r else c.ljust(w) for c, w, r in zip(row, widths, right, strict=True)]
-        yield "  ".join(cells).rstrip()
-
-
-def is_figure(text: str) -> bool:
-    return text[:1].isdigit() or text[:1] == "-"
-
-
-def figure(value: float) -> str:
-    """Three digits, or all of those before the point."""
-    return f"{value:.0f}" if abs(value) >= 100 else f"{value:.3g}"
 
 
 def shown(value: object) -> str:

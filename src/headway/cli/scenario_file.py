@@ -165,6 +165,10 @@ def _wrong(file: ScenarioFile, folder: Path) -> Iterator[tuple[str, str]]:
             for setting in WANTS[load.kind]:
                 if not getattr(load, setting):
                     yield f"{place}.{setting}", f"expected a value: {load.kind} needs it"
+            if load.start_s >= file.duration_s:
+                yield f"{place}.start_s", f"expected less than duration_s, {file.duration_s:g}; got {load.start_s:g}"
+            if 0 < load.stop_s <= load.start_s:
+                yield f"{place}.stop_s", f"expected more than start_s, {load.start_s:g}; got {load.stop_s:g}"
             if load.file and not (folder / load.file).is_file():
                 yield f"{place}.file", f"{folder / load.file} is not there"
 

@@ -20,6 +20,7 @@ from headway.config.cross_tenants import keyed
 from headway.config.errors import ConfigError, Problem
 from headway.config.load import Config
 from headway.config.settings import Settings
+from headway.core import tenant_views
 from headway.core.scheduler import Scheduler
 from headway.core.views import detail, devices
 from headway.gateway.access import Access
@@ -91,6 +92,8 @@ class Server:
             devices=lambda: devices(core),
             safety=lambda: self._runtime.safety,
             fallbacks=lambda: self._gateway.fallbacks,
+            shares=lambda: tenant_views.shares(core),
+            rooms=lambda: tenant_views.rooms(core),
         )
 
     def _explainer(self, config: Config, settings: Settings, specs: Sequence[VersionSpec]) -> Explainer:
@@ -124,8 +127,9 @@ class Server:
             raise ConfigError([Problem("", "", str(error))]) from error
         self._lag.start()
         await self._runtime.start()
-        keys = bool(self._settings.server.admin_keys)
-        return announce.Entrance(address, admin, keyed(self._settings), keys)
+        settings = self._settings
+        keys = bool(settings.server.admin_keys)
+        return announce.Entrance(address, admin, keyed(settings), keys, announce.callable_with_a_key(settings))
 
     async def settled(self) -> list[announce.Answer]:
         """Waits until every version is ready, or has failed at least once (it is tried again)."""

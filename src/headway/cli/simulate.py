@@ -11,7 +11,7 @@ from random import Random
 import click
 from click.core import ParameterSource
 
-from headway.cli.charts import NoPlots, draw
+from headway.cli.charts import NoPlots, draw, require_plots
 from headway.cli.scenario_file import read_scenario
 from headway.config.errors import ConfigError
 from headway.config.settings import MAX_QUEUE_DELAY_MS
@@ -197,6 +197,8 @@ def _play(file: Path, charts: Path | None, seed: int | None, check: bool, as_jso
     timeline = Timeline()
     try:
         scenario = read_scenario(file, seed=seed, checked=check)
+        if charts:
+            require_plots()
         report = simulate_tenants(scenario, timeline=timeline)
         weights = {name: policy.weight for name, policy in scenario.tenants.items()}
         drawn = draw(timeline, weights, charts) if charts else []

@@ -61,6 +61,9 @@ def check_table(value: object, kind: inspect.StructType, place: str) -> Iterator
             yield from check(item, fields[name].type, join(place, name))
         else:
             yield join(place, name), unknown(name, list(fields), place)
+    for name, field in fields.items():
+        if field.required and name not in value:
+            yield join(place, name), f"expected {describe(field.type)}, it is missing"
 
 
 def check_named(value: object, kind: inspect.DictType, place: str) -> Iterator[tuple[str, str]]:
@@ -75,10 +78,15 @@ def check_named(value: object, kind: inspect.DictType, place: str) -> Iterator[t
 
 def check_list(value: object, kind: inspect.VarTupleType, place: str) -> Iterator[tuple[str, str]]:
     if not isinstance(value, list):
-        yield place, f"expected a list, each entry {describe(kind.item_type)}; got {show(value, place)}"
+        hint = f", as [[{place}]] makes it" if isinstance(value, dict) and is_table(kind.item_type) else ""
+        yield place, f"expected a list, each entry {describe(kind.item_type)}{hint}; got {show(value, place)}"
         return
     for number, item in enumerate(value):
         yield from check(item, kind.item_type, f"{place}[{number}]")
+
+
+def is_table(kind: inspect.Type) -> bool:
+    return isinstance(kind, inspect.StructType)
 
 
 def check_tuple(value: object, kind: inspect.TupleType, place: str) -> Iterator[tuple[str, str]]:

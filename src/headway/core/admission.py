@@ -134,12 +134,13 @@ def _too_late(state: State, pool: Pool, candidate: Candidate, now: Instant) -> R
     foreseen = candidate.foreseen = foresee(pool, event, budget, due_in, patience)
     outlook = pool.outlook
     at_most = outlook.at_most(foreseen)
-    if at_most <= budget or not outlook.is_tried:
+    if at_most <= budget:
         return None
     if foreseen <= budget:
         outlook.doubt()
     takes = outlook.expect(foreseen)
-    told = f"it would be answered in about {takes / SECOND:.3g} s"
+    latest = max(at_most, takes)
+    told = f"it would be answered in about {takes / SECOND:.3g} s, or as late as {latest / SECOND:.3g} s"
     if at_most > left:
         detail = f"{told}, and has {left / SECOND:.3g} s left"
         return ResolveRequest(event.request, Outcome.DEADLINE_UNMEETABLE, detail)

@@ -97,6 +97,9 @@ def tokens_emitted(state: State, event: TokensEmitted, now: Instant) -> None:
     if running is None:
         return
     running.account.charge(event.service)
+    running.account.tally.received += event.service
+    clock = running.part.request.pool.fair.clock
+    clock.tallies.streamed(event.service, clock.weights)
     request = running.part.request
     if request.id not in state.requests or event.first != request.emitted:
         return  # given up meanwhile, or told twice
@@ -174,6 +177,7 @@ def _give_back(batch: RunningBatch, pool: Pool) -> None:
     for account, amount in batch.charges:
         account.pending -= amount
         pool.device.correct(account, -amount * account.weight)
+    pool.fair.clock.tallies.unsettled -= batch.predicted * max(1, pool.policy.cores)
 
 
 def _leave(batch: RunningBatch, pool: Pool) -> None:
@@ -215,7 +219,20 @@ def _correct(worker: Worker, batch: RunningBatch, duration: int) -> None:
     if batch.predicted <= 0:
         return
     error = (duration - batch.predicted) / batch.predicted
-    correct = worker.pool.device.correct
+    pool = worker.pool
+    correct = pool.device.correct
     for account, amount in batch.charges:
         account.pending -= amount
         correct(account, amount * account.weight * error)
+    cores = max(1, pool.policy.cores)
+    pool.fair.clock.tallies.unsettled += (duration - batch.predicted) * cores
+    _tally(batch, duration * cores)
+
+
+def _tally(batch: RunningBatch, service: int) -> None:
+    """What it took, to those who pay for it. By weights that changed since it left the parts are a little off, the sum
+    is not."""
+    parts = [amount * account.weight for account, amount in batch.charges]
+    total = sum(parts)
+    for (account, _), part in zip(batch.charges, parts, strict=True):
+        account.tally.received += int(service * part / total) if total else 0

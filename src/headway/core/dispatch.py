@@ -38,7 +38,7 @@ def decide(state: State, device: Device, now: Instant) -> None:
         if pool.waiting > 1 and pool.is_hopeless(head, start):
             # for the sake of the others that wait; the last one is tried all the same on an idle worker: nobody
             # loses by it, and an estimate that had become too high is corrected by what it really takes
-            state.resolve(head.request, Outcome.DEADLINE_UNMEETABLE, _has_less_left(pool, head))
+            state.resolve(head.request, Outcome.DEADLINE_UNMEETABLE, _has_less_left(pool, head, start))
             continue
         if pool.policy.style is Style.SEQUENCE:
             _admit(state, pool, worker, queue, tenant, head)
@@ -47,8 +47,9 @@ def decide(state: State, device: Device, now: Instant) -> None:
             _dispatch(state, pool, worker, queue, tenant, start)
 
 
-def _has_less_left(pool: Pool, head: QueuedPart) -> str:
-    return f"it would take about {pool.cost.median(head.rows, head.length) / SECOND:.3g} s, and has less left"
+def _has_less_left(pool: Pool, head: QueuedPart, start: Instant) -> str:
+    least, left = pool.cost.lower(head.rows, head.length), max(0, head.request.deadline - start)
+    return f"it would take {least / SECOND:.3g} s at least once it runs, and has {left / SECOND:.3g} s left by then"
 
 
 def _dispatch(state: State, pool: Pool, worker: Worker, queue: KeyQueue, tenant: TenantQueue, start: Instant) -> None:

@@ -17,13 +17,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from heapq import heappop, heappush
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from headway.core.cost import CostModel
 from headway.core.ids import Tenant
 from headway.core.lazy import Agenda
 from headway.core.requests import QueuedPart
 from headway.core.shares import ShareClock, units
+from headway.core.tallies import Tally
 from headway.core.tenancy import Tenancy
 from headway.core.units import Duration, Instant
 
@@ -47,6 +48,7 @@ class Account:
     work: what those would take one by one, in device nanoseconds.  lanes: by class of priority, and TIGHT.
     received: device nanoseconds, since the account was opened.  owed, since: kept by the share clock.
     watched: from when its share was last judged; so much was `received_then` and `owed_then`.
+    tally: where the totals are kept.
     """
 
     __slots__ = (
@@ -61,6 +63,7 @@ class Account:
         "received",
         "received_then",
         "since",
+        "tally",
         "tenant",
         "waiting",
         "watched",
@@ -68,8 +71,9 @@ class Account:
         "work",
     )
 
-    def __init__(self, tenant: Tenant, weight: float, counter: int) -> None:
+    def __init__(self, tenant: Tenant, weight: float, counter: int, tally: Tally) -> None:
         self.tenant = tenant
+        self.tally = tally
         self.weight = weight
         self.counter = counter
         self.active = 0
@@ -108,6 +112,13 @@ class Account:
         return amount
 
 
+class Starved(NamedTuple):
+    """ahead: who is furthest ahead of it ("" = nobody).  since: when that was found."""
+
+    ahead: Tenant
+    since: Instant
+
+
 class FairOrder:
     """The accounts of one device. Tenants that are idle and owe nothing are forgotten.
 
@@ -132,9 +143,9 @@ class FairOrder:
         self.accounts: dict[Tenant, Account] = {}
         self.backlogged: dict[Tenant, Account] = {}
         self.work = 0
-        self.clock = ShareClock()
-        self.starving: dict[Tenant, Tenant] = {}
-        """Who gets less than half of its share, and who is furthest ahead of it."""
+        self.clock = ShareClock(tenancy)
+        self.starving: dict[Tenant, Starved] = {}
+        """Who gets less than half of its share."""
         self.virtual_time = 0
         self._active = 0
         self._waiting: Agenda[Account] = Agenda(_least)
@@ -146,7 +157,7 @@ class FairOrder:
         """The account of a tenant that has something to wait for. Lifts one that had nothing."""
         account = self.accounts.get(tenant)
         if account is None:
-            account = Account(tenant, self.tenancy.weight(tenant), self.virtual_time)
+            account = Account(tenant, self.tenancy.weight(tenant), self.virtual_time, self.clock.tallies.of(tenant))
             self.accounts[tenant] = account
         if account.waiting == 0:
             self.lift(account)
@@ -244,6 +255,7 @@ class FairOrder:
     def reweigh(self) -> None:
         """The weights have changed; what was received stays received."""
         for account in self.accounts.values():
+            self.clock.rename(account)
             weight = self.tenancy.weight(account.tenant)
             if weight != account.weight:
                 self.clock.reweigh(account, weight)
@@ -251,7 +263,7 @@ class FairOrder:
     def snapshot(self) -> dict[str, Any]:
         return {
             "virtual_time": self.virtual_time,
-            "starving": self.starving,
+            "starving": {tenant: list(starved) for tenant, starved in self.starving.items()},
             "clock": self.clock.snapshot(),
             "accounts": [
                 [a.tenant, a.weight, a.counter, a.received, a.owed, a.since, *a.window()]
@@ -262,9 +274,9 @@ class FairOrder:
     def restore(self, state: dict[str, Any]) -> None:
         """Before any part is put back."""
         self.virtual_time = state["virtual_time"]
-        self.starving.update(state["starving"])
+        self.starving.update((tenant, Starved(ahead, since)) for tenant, (ahead, since) in state["starving"].items())
         for tenant, weight, counter, *rest in state["accounts"]:
-            account = self.accounts[tenant] = Account(tenant, weight, counter)
+            account = self.accounts[tenant] = Account(tenant, weight, counter, self.clock.tallies.of(tenant))
             account.received, account.owed, account.since = rest[:3]
             account.watched, account.received_then, account.owed_then = rest[3:]
 

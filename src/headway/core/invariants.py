@@ -10,6 +10,7 @@ from headway.core.patience import leaves_at
 from headway.core.pool import Pool
 from headway.core.requests import GONE, RUNNING, WAITING, Request
 from headway.core.room import Room
+from headway.core.shares import units
 from headway.core.state import State
 from headway.core.units import NEVER, Instant
 from headway.core.workers import WorkerState
@@ -140,8 +141,23 @@ def _accounts(device: Device) -> None:
     counted = {a.tenant: (a.waiting, a.work) for a in device.fair.accounts.values() if a.waiting}
     expected = {tenant: (count, work[tenant]) for tenant, count in waiting.items()}
     _require(counted == expected, f"{device.name}: (parts, work) wait {expected}, counted {counted}")
+    _tallies(device)
     known = {a.tenant: a.active for a in device.fair.accounts.values() if a.active}
     _require(dict(active) == known, f"{device.name}: tenants are active {dict(active)}, counted {known}")
+
+
+def _tallies(device: Device) -> None:
+    """Those that wait are counted once, where their tenant is."""
+    fair = device.fair
+    expected: Counter[str] = Counter()
+    for account in fair.accounts.values():
+        if account.waiting:
+            expected[fair.tenancy.label(account.tenant)] += units(account.weight)
+    counted = {name: tally.weight for name, tally in fair.clock.tallies.by_tenant.items() if tally.weight}
+    _require(dict(expected) == counted, f"{device.name}: weights wait {dict(expected)}, tallied {counted}")
+    _require(
+        fair.clock.weights == expected.total(), f"{device.name}: {expected.total()} wait, {fair.clock.weights} counted"
+    )
 
 
 def _cores(device: Device) -> None:

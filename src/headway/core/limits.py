@@ -137,15 +137,16 @@ def short(meters: tuple[Meter, ...], tokens: int, now: Instant) -> Shortage | No
 def _short(meter: Meter, tokens: int) -> Shortage | None:
     limit = meter.limit
     if limit.concurrent and meter.open >= limit.concurrent:
-        return Shortage(f"{meter.open} requests of tenant {meter.tenant} are open{_range(limit)}, as many as may be", 0)
+        detail = f"{meter.open} requests{_range(limit)} of tenant {meter.tenant} are open; {limit.concurrent} may be"
+        return Shortage(detail, 0)
     for left, wanted, rate, what in (
         (meter.requests, 1, limit.requests_per_second, "requests"),
         (meter.tokens, tokens, limit.tokens_per_second, "tokens"),
     ):
         least = min(wanted, rate * limit.burst)  # one that is more than a full bucket passes when it is full
         if rate and left < least - FULL:
-            has = f", this one has {wanted}" if wanted > 1 else ""
-            detail = f"tenant {meter.tenant} may send {rate:g} {what} per second{_range(limit)}{has}"
+            detail = f"tenant {meter.tenant} may send {rate:g} {what} per second{_range(limit)}, "
+            detail += f"{rate * limit.burst:g} at once; {max(0.0, left):.3g} are left, and this is {wanted}"
             return Shortage(detail, int((least - left) / rate * SECOND) + 1)
     return None
 
@@ -153,7 +154,7 @@ def _short(meter: Meter, tokens: int) -> Shortage | None:
 def _range(limit: RateLimit) -> str:
     bounds = []
     if limit.beyond:
-        bounds.append(f"longer than {limit.beyond}")
+        bounds.append(f"longer than {limit.beyond} tokens")
     if limit.up_to < NEVER:
         bounds.append(f"of up to {limit.up_to} tokens")
     return f" {' and '.join(bounds)}" if bounds else ""

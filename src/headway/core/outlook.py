@@ -14,6 +14,9 @@ from headway.core.units import Duration
 FOLLOW = 1 / 64
 """How fast the usual ratio is followed: by a mean of the last few dozen answers."""
 ENOUGH = 32
+UNTRIED = 2
+"""Until so many answers have borne a forecast out, it is held only against who would be late if it took so many times
+less than foreseen."""
 RARE = 1 / 200
 """Of those that are let in so many may be late."""
 UP = 1 + 3 / 100
@@ -45,7 +48,7 @@ class Outlook:
 
     @property
     def is_tried(self) -> bool:
-        """A forecast that was not borne out by a few dozen answers is held against nobody."""
+        """A few dozen answers have shown how far forecasts are off."""
         return self.seen >= ENOUGH
 
     def doubt(self) -> None:
@@ -57,8 +60,8 @@ class Outlook:
         return int(foreseen * self.took / self.foreseen) if self.foreseen else foreseen
 
     def at_most(self, foreseen: Duration) -> Duration:
-        """What it will hardly ever exceed."""
-        return int(foreseen * self.worst)
+        """What it will hardly ever exceed; before anything is known of that, what it will hardly ever fall short of."""
+        return int(foreseen * self.worst) if self.is_tried else foreseen // UNTRIED
 
     def snapshot(self) -> list[float]:
         return [self.took, self.foreseen, self.worst, self.seen]

@@ -106,8 +106,10 @@ def _after_death_alone(state: State, pool: Pool, part: QueuedPart, cause: str) -
 
 def _is_the_cause(state: State, pool: Pool, part: QueuedPart, detail: str) -> None:
     """Its tenant pays for all that it spoiled, which nobody was charged for."""
-    account = pool.fair.accounts[part.request.tenant]
-    pool.device.correct(account, part.spoiled * max(1, pool.policy.cores))
+    account, service = pool.fair.accounts[part.request.tenant], part.spoiled * max(1, pool.policy.cores)
+    pool.device.correct(account, service)
+    account.tally.received += service
+    pool.fair.clock.tallies.unsettled += service
     _give_up(state, [part], Outcome.POISON_REQUEST, detail)
 
 

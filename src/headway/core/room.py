@@ -20,6 +20,9 @@ from headway.core.lazy import SLACK, Agenda
 from headway.core.requests import Request
 from headway.core.shares import units
 
+LOOK_AT_TENANTS = 32
+"""That are beyond their part, up to which one is looked for that has a request that waits as a whole."""
+
 Amount = tuple[int, ...]
 """As many of each kind that a room has limits for."""
 
@@ -59,14 +62,18 @@ class Holding:
 
 class Room:
     """limits: how much of each kind there is.  used: of each.  weights: of all holdings, in units.
-    weight_of: a tenant's weight."""
+    weight_of: a tenant's weight.
+    lost, regained: requests that had to go for one whose room it was, by whose they were and for whom; of tenants that
+        the operator has named, and of STRANGERS."""
 
-    __slots__ = ("_furthest", "_weight_of", "holdings", "limits", "used", "weights")
+    __slots__ = ("_furthest", "_weight_of", "holdings", "limits", "lost", "regained", "used", "weights")
 
     def __init__(self, limits: Amount, weight_of: Callable[[Tenant], float]) -> None:
         self.limits = limits
         self.used = [0] * len(limits)
         self.holdings: dict[Tenant, Holding] = {}
+        self.lost: dict[Tenant, int] = {}
+        self.regained: dict[Tenant, int] = {}
         self.weights = 0
         self._weight_of = weight_of
         self._furthest: Agenda[Holding] | None = None
@@ -179,17 +186,26 @@ class Room:
         return 0 if holding is None else max(0, holding.used[0] - int(self.part(tenant) * self.limits[0]))
 
     def newest_borrowed(self, newcomer: Tenant) -> Request | None:
-        """Of whoever is furthest beyond its part once the newcomer is in; None where nobody is, or all that it has
-        runs in part."""
+        """Of whoever is furthest beyond its part once the newcomer is in, and has one that waits as a whole; None where
+        nobody is. A request that reaches beyond the part counts as borrowed, all of it."""
         if self._furthest is None:
             self._furthest = Agenda(self._beyond)
             for holding in self.holdings.values():
                 holding.entry = None  # of the agenda before this one
                 self._furthest.update(holding)
-        furthest = self._furthest.first()
-        if furthest is None or self.dominant(furthest) <= self.part_beside(furthest, newcomer):
-            return None
-        return furthest.pop_newest()
+        found: Request | None = None
+        passed_over: list[Holding] = []
+        while found is None and len(passed_over) < LOOK_AT_TENANTS:
+            furthest = self._furthest.first()
+            if furthest is None or self.dominant(furthest) <= self.part_beside(furthest, newcomer):
+                break
+            found = furthest.pop_newest()
+            if found is None:  # all that it has runs in part
+                self._furthest.remove(furthest)
+                passed_over.append(furthest)
+        for holding in passed_over:
+            self._furthest.update(holding)
+        return found
 
     def newest_of(self, tenant: Tenant) -> Request | None:
         """Of the length of which the tenant has the most."""

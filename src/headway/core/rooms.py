@@ -11,11 +11,13 @@ from collections.abc import Callable
 
 from headway.core.effects import ResolveRequest
 from headway.core.events import RequestArrived
+from headway.core.ids import Tenant
 from headway.core.outcomes import Outcome
 from headway.core.pool import Pool
 from headway.core.requests import Request
 from headway.core.room import Amount, Room
 from headway.core.state import State
+from headway.core.tenancy import Tenancy
 from headway.core.units import Duration, Instant, ms, seconds
 
 RETRY_FLOOR: Duration = ms(100)
@@ -41,7 +43,11 @@ def find_room(
         detail = f"{holding.used[0]} requests of tenant {tenant} wait for {pool.version}; {own} may"
         return ResolveRequest(event.request, Outcome.TENANT_QUEUE_FULL, detail, retry_after(pool, now))
     starving = pool.fair.starving
-    if starving and tenant in starving.values() and not room.has_part_left(tenant, (1, rows)):
+    if (
+        starving
+        and any(starved.ahead == tenant for starved in starving.values())
+        and not room.has_part_left(tenant, (1, rows))
+    ):
         detail = f"tenant {tenant} may borrow no room while others starve"
         return ResolveRequest(event.request, Outcome.TENANT_QUEUE_FULL, detail, retry_after(pool, now))
     plan = _Plan(event, doubling)
@@ -56,8 +62,19 @@ def find_room(
     for victim in plan.victims:
         lent = "was lent to its tenant, and whose room it is came back for it"
         detail = f"it waited in room that {lent if victim.tenant != tenant else 'another length of its tenant needs'}"
+        if victim.tenant != tenant:
+            _reclaimed(state.tenancy, victim, pool, tenant)
         state.resolve(victim, Outcome.RECLAIMED, detail, retry_after(victim.pool, now))
     return None
+
+
+def _reclaimed(tenancy: Tenancy, victim: Request, pool: Pool, owner: Tenant) -> None:
+    """For whoever looks on."""
+    lost, regained = victim.pool.room.lost, pool.room.regained
+    name = tenancy.label(victim.tenant)
+    lost[name] = lost.get(name, 0) + 1
+    name = tenancy.label(owner)
+    regained[name] = regained.get(name, 0) + 1
 
 
 class _Plan:

@@ -117,8 +117,11 @@ class Scheduler:
             if pool.placement.watch_at <= now:
                 look(state, pool, now)
         for device in state.devices.values():
-            if device.fair.starving or device.fair.clock.next_judgement() <= now:
+            clock = device.fair.clock
+            if device.fair.starving or clock.next_judgement() <= now:
                 judge(state, device, now)
+            if clock.tallies.next_span <= now:
+                clock.tallies.mark(now)
         touched = state.touched
         if touched:
             for device in sorted(touched.values(), key=_number) if len(touched) > 1 else list(touched.values()):

@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 from headway.core.ids import Tenant
 from headway.core.lazy import SLACK
+from headway.core.tallies import Tallies
+from headway.core.tenancy import Tenancy
 from headway.core.units import NEVER, Duration, Instant, seconds
 
 if TYPE_CHECKING:
@@ -28,11 +30,13 @@ UNITS = 1_000_000
 
 class ShareClock:
     """now: service so far per unit of weight that waited for it.  largest: service of the dearest batch so far.
-    weights: of those who wait, in units.  waiting: how many they are."""
+    weights: of those who wait, in units.  waiting: how many they are.
+    tallies: the same in total, to be looked at, by what batches really took."""
 
-    __slots__ = ("_watched", "largest", "now", "waiting", "weights")
+    __slots__ = ("_watched", "largest", "now", "tallies", "waiting", "weights")
 
-    def __init__(self) -> None:
+    def __init__(self, tenancy: Tenancy) -> None:
+        self.tallies = Tallies(tenancy)
         self.now = 0.0
         self.largest = 0
         self.weights = 0
@@ -46,13 +50,17 @@ class ShareClock:
         self.watch(account, now)
 
     def joins(self, account: Account) -> None:
+        weight = units(account.weight)
         self.waiting += 1
-        self.weights += units(account.weight)
+        self.weights += weight
+        account.tally.waits(weight, self.tallies.clock)
 
     def ends(self, account: Account) -> None:
         """It has nothing waiting any more."""
+        weight = units(account.weight)
         self.waiting -= 1
-        self.weights -= units(account.weight)
+        self.weights -= weight
+        account.tally.waits(-weight, self.tallies.clock)
         account.owed = self.owed(account)
         account.since = self.now
 
@@ -66,6 +74,16 @@ class ShareClock:
             self.now += service * UNITS / self.weights
         if service > self.largest:
             self.largest = service
+        self.tallies.gave(service, self.weights)
+
+    def rename(self, account: Account) -> None:
+        """It may be counted elsewhere from now on: the operator has named it."""
+        tally = self.tallies.of(account.tenant)
+        if tally is not account.tally:
+            weight = units(account.weight) if account.waiting else 0
+            account.tally.waits(-weight, self.tallies.clock)
+            account.tally = tally
+            tally.waits(weight, self.tallies.clock)
 
     def reweigh(self, account: Account, weight: float) -> None:
         if account.waiting:
@@ -107,11 +125,12 @@ class ShareClock:
 
     def snapshot(self) -> dict[str, Any]:
         watched = [account.tenant for entry, account in self._watched if _holds((entry, account))]
-        return {"now": self.now, "largest": self.largest, "watched": watched}
+        return {"now": self.now, "largest": self.largest, "watched": watched, "tallies": self.tallies.snapshot()}
 
     def restore(self, state: dict[str, Any], accounts: dict[Tenant, Account]) -> None:
         """After all parts were put back."""
         self.now, self.largest = state["now"], state["largest"]
+        self.tallies.restore(state["tallies"])
         for tenant in state["watched"]:
             self._watched.append((accounts[tenant].watched, accounts[tenant]))
 

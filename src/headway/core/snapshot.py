@@ -42,6 +42,7 @@ def take(state: State) -> dict[str, Any]:
         "draining": state.draining,
         "pressure": state.pressure,
         "policy": asdict(state.policy),
+        "known": list(state.tenancy.known),
         "meters": state.limits.snapshot(),
         "requests": [
             *(_request(request, request.parts, open=True) for request in state.requests.values()),
@@ -60,6 +61,7 @@ def restore(state: State, saved: dict[str, Any]) -> None:
     state.now, state.seq, state.next_batch = saved["now"], saved["seq"], saved["next_batch"]
     state.groups = saved["groups"]
     state.draining, state.pressure = saved["draining"], saved["pressure"]
+    state.tenancy.known = dict.fromkeys(saved["known"])
     state.govern(_server_policy(saved["policy"]))
     for entry in saved["devices"]:
         _restore_device(state, entry)
@@ -182,6 +184,8 @@ def _pool(pool: Pool) -> dict[str, Any]:
         "arrivals": pool.arrivals.snapshot(),
         "linger": None if pool.linger is None else pool.linger.snapshot(),
         "overhead": pool.placement.overhead,
+        "lost": dict(pool.room.lost),
+        "regained": dict(pool.room.regained),
         "workers": [_worker(worker) for worker in pool.placement.workers.values()],
         "free": list(pool.placement.free),
     }
@@ -205,6 +209,8 @@ def _restore_pool(state: State, saved: dict[str, Any]) -> None:
         pool.linger = Linger.restore(saved["linger"])
         pool.max_queue_delay = pool.linger.ceiling
     pool.placement.overhead = saved["overhead"]
+    pool.room.lost.update(saved["lost"])
+    pool.room.regained.update(saved["regained"])
 
 
 def _worker(worker: Worker) -> dict[str, Any]:

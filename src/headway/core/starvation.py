@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from headway.core.device import Device
 from headway.core.effects import ReportStarvation
-from headway.core.fairness import Account
+from headway.core.fairness import Account, Starved
 from headway.core.shares import WINDOW
 from headway.core.state import State
 from headway.core.units import Instant
@@ -21,7 +21,8 @@ def judge(state: State, device: Device, now: Instant) -> None:
             ahead = fair.ahead_of(account) if starves else ""
             state.effects.append(ReportStarvation(device.name, account.tenant, starves, received, owed, WINDOW, ahead))
             if starves:
-                starving[account.tenant] = ahead
+                starving[account.tenant] = Starved(ahead, now)
+                account.tally.spells += 1
             else:
                 del starving[account.tenant]
         clock.watch(account, now)

@@ -76,8 +76,7 @@ class State:
     def govern(self, policy: ServerPolicy) -> None:
         """These rules hold from now on."""
         self.policy = policy
-        self.tenancy.named = dict(policy.tenants)
-        self.tenancy.others = policy.others
+        self.tenancy.govern(policy.tenants, policy.others)
         self.room.limits = (policy.max_queued_bytes,)
         for room in (self.room, *(pool.room for pool in self.pools.values())):
             room.reweigh()

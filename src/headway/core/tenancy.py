@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from headway.core.ids import Tenant
 from headway.core.units import NEVER, Duration
+
+STRANGERS: Tenant = ""
+"""All tenants together that the operator never named: what is kept of each must not grow with their number."""
 
 
 class RateLimit(NamedTuple):
@@ -49,13 +53,24 @@ class TenantPolicy(NamedTuple):
 
 
 class Tenancy:
-    """The tenants' policies in force: those that are named, and what holds for everybody else, each by himself."""
+    """The tenants' policies in force: those that are named, and what holds for everybody else, each by himself.
+    known: who is named, or was once: what is kept of those goes on under their names."""
 
-    __slots__ = ("named", "others")
+    __slots__ = ("known", "named", "others")
 
     def __init__(self) -> None:
         self.named: dict[Tenant, TenantPolicy] = {}
         self.others = TenantPolicy()
+        self.known: dict[Tenant, None] = {}
+
+    def govern(self, named: Iterable[tuple[Tenant, TenantPolicy]], others: TenantPolicy) -> None:
+        self.named = dict(named)
+        self.others = others
+        self.known.update(dict.fromkeys(self.named))
+
+    def label(self, tenant: Tenant) -> Tenant:
+        """The name under which something of it is kept."""
+        return tenant if tenant in self.known else STRANGERS
 
     def of(self, tenant: Tenant) -> TenantPolicy:
         return self.named.get(tenant, self.others)

@@ -14,6 +14,7 @@ from headway.core.policy import BatchPolicy
 from headway.core.pool import Pool
 from headway.core.rate import WINDOW, RateMeter
 from headway.core.record import record
+from headway.core.tenant_views import ForecastDetail, TenantDetail, forecast, tenants
 from headway.core.units import NEVER, SECOND, Duration, Instant
 from headway.core.workers import WorkerState
 
@@ -191,6 +192,8 @@ class VersionDetail:
     overhead: what a batch spends between scheduler and worker, both ways; None where it is not measured.
     linger: None where the ceiling of waiting for company is fixed.
     takes: cores of the device, while a batch runs: what the policy says, or all there are where that is less.
+    forecast: None where nobody is refused by one.
+    tenants: of each that is named, and last of all others together.
     """
 
     view: VersionView
@@ -203,6 +206,8 @@ class VersionDetail:
     linger: LingerDetail | None
     device: DeviceView
     takes: int
+    forecast: ForecastDetail | None
+    tenants: list[TenantDetail]
 
 
 def detail(scheduler: Scheduler, version: VersionId, now: Instant) -> VersionDetail | None:
@@ -221,6 +226,8 @@ def detail(scheduler: Scheduler, version: VersionId, now: Instant) -> VersionDet
         linger=None if pool.linger is None else _linger_detail(pool.linger),
         device=_device_view(pool.device),
         takes=pool.device.need(pool),
+        forecast=forecast(pool),
+        tenants=tenants(scheduler._state, pool, now),
     )
 
 

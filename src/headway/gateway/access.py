@@ -92,6 +92,8 @@ class Access:
         caller = self._callers.get(name)
         if caller is not None:
             return caller
+        if self._unknown == "refuse" and not header:
+            raise Forbidden(f"the header {self._header.decode('latin-1')} is missing, which says whose the request is")
         if self._unknown == "refuse":
             raise Forbidden(f"no tenant {name!r} here")
         if self._unknown == "default" or name == DEFAULT_TENANT:

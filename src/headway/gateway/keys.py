@@ -69,6 +69,8 @@ def _presented(headers: dict[bytes, bytes]) -> bytes:
         scheme, _, credentials = authorization.strip().partition(b" ")
         if scheme.lower() == b"bearer":
             bearer = credentials.strip()
+    if bearer == b"" and not key:
+        raise _refused(f"there is nothing after 'Bearer'; {HOW}", WRONG)
     if bearer is None:
         if key is not None:
             return key.strip()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from headway.config.cross_tenants import DEFAULT
 from headway.config.settings import MAX_QUEUE_DELAY_MS, MEBIBYTE, ModelSettings, Settings
 from headway.config.tenants import LimitSettings, TenantRules
 from headway.core.policy import BatchPolicy, ServerPolicy, Style
@@ -15,15 +16,22 @@ NONE: Mapping[str, float] = {}
 
 
 def server_policy(settings: Settings, devices: Mapping[str, int], slos_ms: Mapping[str, float] = NONE) -> ServerPolicy:
-    """devices: name -> cores of it that may be in use at once.  slos_ms: model -> its own slo_ms, 0 = none."""
+    """devices: name -> cores of it that may be in use at once.  slos_ms: model -> its own slo_ms, 0 = none.
+
+    DEFAULT is always among the tenants that are named, by the rules for others unless it has a table: what is told of
+    tenants is told of it too."""
     tightened = {name: own for name, own in slos_ms.items() if tightest_slo_ms(settings, name, own) != own}
     return ServerPolicy(
         max_queued_bytes=int(settings.limits.max_queued_mb * MEBIBYTE),
         patience=tuple(ms(span) for span in settings.scheduling.patience_ms),
-        tenants=tuple((name, tenant_policy(tenant, tightened)) for name, tenant in settings.tenants.items()),
+        tenants=tuple((name, tenant_policy(rules, tightened)) for name, rules in named(settings).items()),
         others=tenant_policy(settings.other_tenants, tightened),
         devices=tuple(devices.items()),
     )
+
+
+def named(settings: Settings) -> dict[str, TenantRules]:
+    return {**settings.tenants, DEFAULT: settings.tenants.get(DEFAULT, settings.other_tenants)}
 
 
 def tenant_policy(tenant: TenantRules, tightened: Mapping[str, float] = NONE) -> TenantPolicy:

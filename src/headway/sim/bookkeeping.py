@@ -13,6 +13,7 @@ from headway.core.ids import Part, PartRef, RequestId, WorkerId
 from headway.core.outcomes import Outcome
 from headway.core.policy import BatchPolicy
 from headway.core.units import NEVER, Instant
+from headway.sim.allowances import Allowances
 from headway.sim.ledger import Ledger, TrackedRequest, TrackedVersion, TrackedWorker
 from headway.sim.lending import NO_ROOM, Lending
 from headway.sim.retrials import BLAMED, Retrials
@@ -21,6 +22,8 @@ WHEN_ITS_TURN_CAME = "it would take"
 """How the reason of a request begins that was let in, and given up when its turn came; in the same call, maybe."""
 AT_ARRIVAL = (Outcome.CIRCUIT_OPEN, Outcome.RATE_LIMITED, Outcome.DEADLINE_UNMEETABLE, Outcome.OVERLOADED)
 """What a request that there is room for may be refused with at once."""
+NEVER_LET_IN = (Outcome.UNKNOWN_VERSION, Outcome.DRAINING, Outcome.DEADLINE_EXCEEDED, Outcome.TOO_LARGE)
+"""What comes before the tenant's limits."""
 
 
 class Bookkeeper:
@@ -36,6 +39,7 @@ class Bookkeeper:
         self.left: dict[tuple[WorkerId, RequestId, int], None] = {}
         self._ledger = ledger
         self._lending = Lending(ledger)
+        self._allowances = Allowances(ledger)
         self.retrials = Retrials(ledger)
         self._refused: dict[RequestId, Outcome] = {}
         self._now: Instant = 0
@@ -120,6 +124,10 @@ class Bookkeeper:
         self.arrived[event.request] = request
         refusals = self._refusals(request)
         refused = self._refused.get(event.request)
+        if not any(reason in NEVER_LET_IN for reason in refusals):
+            self._allowances.judge(request, refused, self._now)
+        if refused in NO_ROOM:
+            self._lending.refuse(request)
         if refused in AT_ARRIVAL and self._may_refuse(request, refused):
             refusals.append(refused)
         elif refused not in NO_ROOM and all(reason in NO_ROOM for reason in refusals) and not self._ledger.memory_high:
@@ -128,6 +136,7 @@ class Bookkeeper:
         if refusals:
             self._ledger.refuse(request, *refusals)
         else:
+            self._allowances.admit(request, self._now)
             self._ledger.admit(request)
 
     def _may_refuse(self, request: TrackedRequest, outcome: Outcome) -> bool:

@@ -1,4 +1,5 @@
-"""Seeded worlds of tenants: random weights, lengths, loads, devices and changes of weight, judged by the fair oracle.
+"""Seeded worlds of tenants: random weights, lengths, loads, devices, changes of weight and deaths, judged by two
+oracles.
 
 python -m headway.sim.fair_worlds --seeds 100 --seed 1
 python -m headway.sim.fair_worlds --seed 123 --deadlines          # one, with deadlines
@@ -23,6 +24,7 @@ from headway.sim.fair_oracle import FairOracle
 from headway.sim.gaps import Gap
 from headway.sim.shapes import SHAPES
 from headway.sim.tenants import TenantLoad, TenantScenario, burst, requests, simulate_tenants
+from headway.sim.turns import TurnOracle
 from headway.sim.workloads import lognormal_length, on_off, poisson
 
 WEIGHTS = (0.1, 0.5, 1, 1, 1, 2, 5)
@@ -48,7 +50,7 @@ def run_fair_world(seed: int, deadlines: bool = False, new_scheduler: Callable[[
     """Raises FairWorldFailed."""
     oracle = FairOracle()
     try:
-        report = simulate_tenants(plan(seed, deadlines), (oracle,), new_scheduler())
+        report = simulate_tenants(plan(seed, deadlines), (TurnOracle(), oracle), new_scheduler())
     except Exception as error:
         line = f"python -m headway.sim.fair_worlds --seed {seed}" + " --deadlines" * deadlines
         raise FairWorldFailed(f"fair world {seed}: {type(error).__name__}: {error}\nreplay: {line}") from error
@@ -78,6 +80,7 @@ def plan(seed: int, deadlines: bool = False) -> TenantScenario:
         noise=rng.choice((0, 0, 0.2)),
         workers=workers,
         hand_over=rng.choice((0, 0, usual // 10)),
+        losses=_losses(Random(f"fair world {seed} losses"), duration),
         seed=seed,
     )
 
@@ -111,6 +114,10 @@ def _load(rng: Random, tenant: Tenant, usual: Duration, workers: int, deadlines:
 def _changes(rng: Random, tenants: list[Tenant], duration: Duration) -> Iterator[tuple[int, Tenant, TenantPolicy]]:
     for _ in range(rng.randint(1, 4)):
         yield rng.randrange(duration), rng.choice(tenants), TenantPolicy(rng.choice(WEIGHTS))
+
+
+def _losses(rng: Random, duration: Duration) -> tuple[int, ...]:
+    return tuple(sorted(rng.randrange(duration) for _ in range(rng.choice((0, 0, 3)))))
 
 
 def main() -> int:

@@ -42,6 +42,29 @@ class Lending:
                 assert parts[whose] == max(part for tenant, part in parts.items() if tenant != by), f"{story}: unfairly"
             self._ledger.owe(victim.event.request, Outcome.RECLAIMED)
 
+    def refuse(self, request: TrackedRequest) -> None:
+        """It was not let in for want of room: nothing that was lent would have made room for it, of one that has less
+        than its own. Judged where one that goes would be enough. Raises AssertionError."""
+        version = self._ledger.versions[request.version]
+        if self._ledger.memory_high or self._bytes_are_full(request) or not self._version_is_full(request):
+            return
+        parts = self._parts(version, request)
+        beyond = max(parts.values())
+        furthest = [tenant for tenant, part in parts.items() if part == beyond > 1]
+        if parts[request.event.tenant] >= 1 or not furthest:
+            return
+        lent = [each for each in version.waiting.values() if each.event.tenant in furthest and _waits_whole(each)]
+        has_to_go = len(version.waiting) + 1 - version.policy.max_queued_requests
+        enough = has_to_go <= 1 and all(self._rows_without(each, request) for each in lent)
+        story = f"{request.event} found no room, and has not had its own; parts by weight are {parts}"
+        assert not enough or {each.event.tenant for each in lent} != set(furthest), story
+
+    def _rows_without(self, victim: TrackedRequest, request: TrackedRequest) -> bool:
+        """Whether there are rows enough once this one has gone."""
+        version = self._ledger.versions[request.version]
+        rows = sum(waiting.waiting_rows for waiting in version.waiting.values()) - victim.waiting_rows
+        return rows + request.waiting_rows <= version.policy.max_queued_rows
+
     def weight(self, tenant: Tenant) -> Fraction:
         return Fraction(str(dict(self._ledger.policy.tenants).get(tenant, self._ledger.policy.others).weight))
 
@@ -75,3 +98,7 @@ class Lending:
     def _over_own(self, held: dict[Tenant, Fraction]) -> dict[Tenant, Fraction]:
         weights = sum(self.weight(tenant) for tenant in held)
         return {tenant: part * weights / self.weight(tenant) for tenant, part in held.items()}
+
+
+def _waits_whole(request: TrackedRequest) -> bool:
+    return len(request.waiting) == len(request.event.parts)

@@ -8,7 +8,7 @@ from random import Random
 
 from headway.core.ids import BatchKey, Capacity, Part, Tenant, VersionId
 from headway.core.policy import BatchPolicy, ServerPolicy, Style
-from headway.core.tenancy import TenantPolicy
+from headway.core.tenancy import RateLimit, TenantPolicy
 from headway.core.units import MILLISECOND, NEVER, SECOND, Duration, Instant, ms, us
 from headway.sim.costs import COSTS, noisy, on_grid, warm_up
 from headway.sim.faults import NO_FAULTS, Faults
@@ -70,7 +70,9 @@ def plan_world(seed: int) -> WorldPlan:
     return WorldPlan(
         seed=seed,
         grid=grid,
-        server=replace(_server_policy(rng, tenants), devices=devices),
+        server=_limit(
+            Random(f"{seed} limits"), replace(_server_policy(rng, tenants), devices=devices), duration, count
+        ),
         policies=policies,
         models=models,
         keys=keys,
@@ -149,6 +151,27 @@ def _server_policy(rng: Random, tenants: tuple[tuple[Tenant, float], ...]) -> Se
         patience=rng.choice((ServerPolicy().patience, (ms(1), ms(10)), (0,))),
         tenants=named if rng.random() < 0.7 else (),
     )
+
+
+def _limit(rng: Random, server: ServerPolicy, duration: Duration, count: int) -> ServerPolicy:
+    """In a third of the worlds named tenants have limits, of about what they send."""
+    if rng.random() < 0.66:
+        return server
+    rate = count * SECOND / duration / 4
+    return replace(
+        server, tenants=tuple((tenant, of._replace(limits=_limits(rng, rate))) for tenant, of in server.tenants)
+    )
+
+
+def _limits(rng: Random, rate: float) -> tuple[RateLimit, ...]:
+    """rate: requests per second."""
+    kinds = (
+        RateLimit(requests_per_second=rate * rng.choice((0.3, 1, 3)), burst=rng.choice((0.02, 0.2))),
+        RateLimit(tokens_per_second=50 * rate * rng.choice((0.3, 1, 3)), burst=0.2),
+        RateLimit(concurrent=rng.choice((1, 3, 10)), beyond=rng.choice((0, 8))),
+        RateLimit(concurrent=2, requests_per_second=rate, up_to=64),
+    )
+    return tuple(rng.sample(kinds, rng.choice((0, 1, 1, 2))))
 
 
 def _model(rng: Random, policy: BatchPolicy, grid: Duration) -> Model:

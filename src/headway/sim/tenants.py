@@ -9,6 +9,7 @@ from time import perf_counter
 
 from headway.core.events import ServerConfigured, VersionConfigured
 from headway.core.ids import Part, Tenant
+from headway.core.losses import Loss
 from headway.core.policy import BatchPolicy, ServerPolicy
 from headway.core.scheduler import Scheduler
 from headway.core.tenancy import TenantPolicy
@@ -59,6 +60,7 @@ class TenantScenario:
     changes: (when, tenant, its policy from then on).
     noise: sigma of the service time's lognormal factor.
     hand_over: what a batch, and its answer, spends on the way; longer than nothing, and batches are staged.
+    losses: when a worker dies, with what it runs; another takes its place.
     slo: the version's, for goodput; 0 = everything completed counts.
     as_one: everybody sends under one name.
     checked: judge every call by the oracles; slower.
@@ -74,6 +76,7 @@ class TenantScenario:
     noise: float = 0.0
     workers: int = 1
     hand_over: Duration = 0
+    losses: tuple[Instant, ...] = ()
     seed: int = 1
     as_one: bool = False
     checked: bool = False
@@ -131,6 +134,8 @@ def simulate_tenants(
     began = perf_counter()
     _configure(scenario, driver)
     fleet.start()
+    for at in scenario.losses:
+        driver.at(at, lambda: fleet.lose(fleet.living()[0], "it was to die", Loss.KILLED))
     driver.run(until=0)
     for load in scenario.loads:
         _send(scenario, load, driver, clients)

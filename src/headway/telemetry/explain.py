@@ -14,7 +14,7 @@ from headway.core.units import MILLISECOND, NEVER, Instant
 from headway.core.views import VersionDetail
 from headway.registry.placement import available_cores, lay_out
 from headway.registry.spec import VersionSpec, default_versions
-from headway.telemetry import learned
+from headway.telemetry import learned, tenants
 from headway.telemetry.counters import Counters
 from headway.telemetry.histogram import Histogram
 from headway.telemetry.in_force import Deciders, values
@@ -80,6 +80,8 @@ class Explainer:
             ],
             "waiting": _waiting(detail, now),
             "device": _device(detail),
+            "tenants": tenants.tenants(detail.tenants, detail.policy, model, now),
+            "forecast": tenants.forecast(detail.forecast),
             "phases": learned.phases(counts.phases),
         }
 

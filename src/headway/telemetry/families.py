@@ -46,30 +46,6 @@ def request_families(counters: Counters) -> Iterator[Metric]:
     yield from (received, ended, flying, tokens)
 
 
-def tenant_families(counters: Counters) -> Iterator[Metric]:
-    """Of each configured tenant, over all versions, and of the others together."""
-    latency = HistogramMetricFamily(
-        "headway_tenant_latency_seconds",
-        "From the last byte of a request to the last of its reply, of completed requests.",
-        labels=["tenant"],
-    )
-    queue = HistogramMetricFamily(
-        "headway_tenant_queue_seconds", "The part of it that they waited for their dispatch.", labels=["tenant"]
-    )
-    in_slo = CounterMetricFamily(
-        "headway_requests_in_slo",
-        "Replies written within the tenant's SLO for the model; all replies where there is none.",
-        labels=TENANT,
-    )
-    for tenant, times in counters.times.items():
-        _add_histogram(latency, (tenant,), times.latency, SECOND)
-        _add_histogram(queue, (tenant,), times.queue, SECOND)
-    for (model, version), counts in counters.shown().items():
-        for tenant, requests in counts.tenants.items():
-            in_slo.add_metric((model, str(version), tenant), requests.in_slo)
-    yield from (latency, queue, in_slo)
-
-
 def fallback_families(served: dict[tuple[str, str], int]) -> Iterator[Metric]:
     family = CounterMetricFamily(
         "headway_fallback_replies",
@@ -91,7 +67,7 @@ def phase_families(counters: Counters) -> Iterator[Metric]:
     )
     for labels, counts in _versions(counters):
         for phase, histogram in counts.phases.histograms().items():
-            _add_histogram(family, (*labels, phase), histogram, SECOND)
+            add_histogram(family, (*labels, phase), histogram, SECOND)
     yield family
 
 
@@ -115,7 +91,7 @@ def batch_families(counters: Counters) -> Iterator[Metric]:
         for reason, count in sorted(counts.batches.items()):
             left.add_metric((*labels, reason), count)
         failed.add_metric(labels, counts.batches_failed)
-        _add_histogram(rows, labels, counts.batch_rows, 1)
+        add_histogram(rows, labels, counts.batch_rows, 1)
         padded.add_metric(labels, counts.padded_tokens)
         real.add_metric(labels, counts.real_tokens)
     yield from (left, failed, rows, padded, real)
@@ -217,7 +193,7 @@ def lag_families(lags: Histogram) -> Iterator[Metric]:
     family = HistogramMetricFamily(
         "headway_loop_lag_seconds", "How late the event loop was for a call at a set moment, four times a second."
     )
-    _add_histogram(family, (), lags, SECOND)
+    add_histogram(family, (), lags, SECOND)
     yield family
 
 
@@ -244,5 +220,5 @@ def _versions(counters: Counters) -> Iterator[tuple[tuple[str, str], VersionCoun
         yield (model, str(version)), counts
 
 
-def _add_histogram(family: HistogramMetricFamily, labels: tuple[str, ...], histogram: Histogram, unit: int) -> None:
+def add_histogram(family: HistogramMetricFamily, labels: tuple[str, ...], histogram: Histogram, unit: int) -> None:
     family.add_metric(labels, buckets=list(histogram.cumulative(unit)), sum_value=histogram.total / unit)

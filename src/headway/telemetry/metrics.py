@@ -13,10 +13,10 @@ from prometheus_client.registry import Collector
 
 from headway import __version__
 from headway.core.units import Instant
-from headway.telemetry import families
+from headway.telemetry import families, tenant_families
 from headway.telemetry.counters import Counters
 from headway.telemetry.histogram import Histogram
-from headway.telemetry.sources import Devices, Fallbacks, Gauges, Replies, Reports, Views
+from headway.telemetry.sources import Devices, Fallbacks, Gauges, Replies, Reports, TenantRooms, TenantShares, Views
 
 
 class Metrics(Collector):
@@ -24,6 +24,7 @@ class Metrics(Collector):
     devices: what versions share, asked at each scrape.  safety: what was found of batches, likewise.
     lags: of the loop (LagProbe.lags).
     replies: of the HTTP server, refusals that no scheduler saw among them.  fallbacks: of the gateway.
+    shares, rooms: what tenants received and were owed, and what of theirs waits, asked at each scrape.
     gauges: anything else that is asked for at scrape.  clock: the one that the core's instants come from."""
 
     def __init__(
@@ -37,6 +38,8 @@ class Metrics(Collector):
         clock: Callable[[], Instant] = time.monotonic_ns,
         safety: Reports = dict,
         fallbacks: Fallbacks = dict,
+        shares: TenantShares = tuple,
+        rooms: TenantRooms = tuple,
     ) -> None:
         self._counters = counters
         self._views = views
@@ -47,6 +50,8 @@ class Metrics(Collector):
         self._clock = clock
         self._safety = safety
         self._fallbacks = fallbacks
+        self._shares = shares
+        self._rooms = rooms
         self._registry = CollectorRegistry()
         self._registry.register(self)
         ProcessCollector(registry=self._registry)  # this process's memory, descriptors, CPU time
@@ -58,7 +63,9 @@ class Metrics(Collector):
 
     def collect(self) -> Iterator[Metric]:
         yield from families.request_families(self._counters)
-        yield from families.tenant_families(self._counters)
+        yield from tenant_families.tenant_families(self._counters)
+        yield from tenant_families.share_families(self._shares, self._clock())
+        yield from tenant_families.room_families(self._rooms)
         yield from families.fallback_families(self._fallbacks())
         yield from families.phase_families(self._counters)
         yield from families.queue_families(self._views, self._clock())

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TypeAlias
 
 from headway.core.ids import VersionId
+from headway.core.tenant_views import TenantRoom, TenantShare
 from headway.core.views import DeviceView, VersionView
 from headway.wire.safety import SafetyReport
 
@@ -14,6 +15,12 @@ Views: TypeAlias = Callable[[], Iterable[VersionView]]
 
 Devices: TypeAlias = Callable[[], Iterable[DeviceView]]
 """The core's own: views.devices."""
+
+TenantShares: TypeAlias = Callable[[], Iterable[TenantShare]]
+"""The core's own: tenant_views.shares."""
+
+TenantRooms: TypeAlias = Callable[[], Iterable[TenantRoom]]
+"""The core's own: tenant_views.rooms."""
 
 Reports: TypeAlias = Callable[[], Mapping[VersionId, SafetyReport]]
 """What was found of batches in each version that has loaded: Runtime.safety."""
