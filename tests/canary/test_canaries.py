@@ -16,7 +16,8 @@ from headway.sim.fair_worlds import FairWorldFailed, run_fair_world
 from headway.sim.oracles import Oracle, OracleViolation
 from headway.sim.tenants import TenantLoad, TenantScenario, burst, requests, simulate_tenants
 from headway.sim.worlds import WorldFailed, run_world
-from tests.canary.planted import CANARIES, FAIR, UNORDERED, Canary, plant
+from tests.canary.fair import FAIR
+from tests.canary.planted import CANARIES, UNORDERED, Canary, plant
 
 BUDGET = (1, 2, 4, 6, 7, 8, 11, 20, 86, 98, 301, 3, 9, 15, *range(21, 41))
 """The same worlds for the clean core and for every bug; first those that notice something that few do."""

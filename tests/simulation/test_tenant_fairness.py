@@ -93,11 +93,11 @@ def test_who_fills_the_room_that_anothers_parts_leave_does_not_get_ahead_by_it_w
 def test_who_has_filled_batches_that_others_led_owes_nobody_for_it() -> None:
     """One always waits, ten come and go and lead nearly every batch. When one of them stays, both get half."""
     lights = [
-        TenantLoad(f"light-{number}", requests(poisson(Random(number), 200), lambda: 40), stop=seconds(5))
+        TenantLoad(f"light-{number}", requests(poisson(Random(number), 200), lambda: 40), stop=seconds(2))
         for number in range(10)
     ]
-    stays = closed("light-0", 100, start=seconds(5))
-    report: TenantsReport = play(closed("steady", 100), *lights, stays, lasts=seconds(6), since=seconds(5))
+    stays = closed("light-0", 100, start=seconds(2))
+    report: TenantsReport = play(closed("steady", 100), *lights, stays, lasts=seconds(3), since=seconds(2))
     assert report.tenants["steady"].share == pytest.approx(0.5, abs=0.02)
     assert report.gap_ms < 10
 
@@ -116,7 +116,9 @@ def test_a_promoted_request_moves_no_time_on_for_those_who_come() -> None:
 def test_tight_deadlines_gain_nothing_beyond_the_share() -> None:
     def shares(patience: Duration) -> float:
         abuses = TenantLoad("abuses", requests(repeat(0), lambda: 40, patience=patience), clients=100)
-        report: TenantsReport = play(abuses, closed("plain", 100), policy=BatchPolicy(max_batch_time=ms(10)))
+        report: TenantsReport = play(
+            abuses, closed("plain", 100), policy=BatchPolicy(max_batch_time=ms(10)), lasts=seconds(1)
+        )
         return report.tenants["abuses"].share
 
     assert shares(ms(12)) <= 0.52
@@ -126,13 +128,13 @@ def test_tight_deadlines_gain_nothing_beyond_the_share() -> None:
 def test_the_top_class_gains_nothing_beyond_the_share() -> None:
     abuses = TenantLoad("abuses", requests(repeat(0), lambda: 40, priority=0), clients=100)
     low = TenantLoad("plain", requests(repeat(0), lambda: 40, priority=2), clients=100)
-    report: TenantsReport = play(abuses, low)
+    report: TenantsReport = play(abuses, low, lasts=seconds(1))
     assert report.tenants["abuses"].share == pytest.approx(0.5, abs=0.01)
 
 
 @pytest.mark.parametrize("cost", COSTS)
 def test_weights_that_change_hold_from_then_on(cost: str) -> None:
-    lasts = seconds(2) if cost != "cpu" else seconds(40)
+    lasts = seconds(1) if cost != "cpu" else seconds(40)
     scenario = TenantScenario(
         (closed("one", 60), closed("two", 60)),
         duration=lasts,
@@ -145,17 +147,20 @@ def test_weights_that_change_hold_from_then_on(cost: str) -> None:
 
 
 class Sizes:
-    """An observer: the most that the core kept per tenant, of each kind."""
+    """An observer: the most that the core kept per tenant, of each kind. A look at every account is a rare one."""
 
     def __init__(self) -> None:
+        self.calls = 0
         self.most = {"accounts": 0, "holdings": 0, "lanes": 0, "tallies": 0}
 
     def observe(self, now: int, events: list[Event], effects: list[Effect], scheduler: Scheduler) -> None:
         state = scheduler._state
+        self.calls += 1
         for device in state.devices.values():
             self.keeps("accounts", len(device.fair.accounts))
             self.keeps("tallies", len(device.fair.clock.tallies.by_tenant))
-            self.keeps("lanes", max((len(account.lanes) for account in device.fair.accounts.values()), default=0))
+            if self.calls % 1000 == 0:
+                self.keeps("lanes", max((len(account.lanes) for account in device.fair.accounts.values()), default=0))
         for pool in state.pools.values():
             self.keeps("holdings", len(pool.room.holdings) + len(state.room.holdings))
 
@@ -179,3 +184,4 @@ def test_a_hundred_thousand_tenants_that_come_once_leave_nothing_behind() -> Non
     assert sizes.most["accounts"] < MAX_DEBTORS + 1000
     assert sizes.most["holdings"] < 2000
     assert sizes.most["tallies"] == 1, "of all strangers together"
+    assert 0 < sizes.most["lanes"] <= 4

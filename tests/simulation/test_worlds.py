@@ -13,7 +13,7 @@ from headway.core.scheduler import Scheduler
 from headway.sim.plans import plan_world
 from headway.sim.worlds import WorldFailed, run_world
 
-CHUNK = 25
+CHUNK = 20
 CHUNKS = 6
 FIRST = 1001
 
@@ -26,14 +26,14 @@ def test_every_promise_holds_in_random_worlds(chunk: int) -> None:
 
 
 def digests(**environment: str) -> str:
-    command = [sys.executable, "-m", "headway.sim.worlds", "--seed", "1", "--seeds", "15", "--digests"]
+    command = [sys.executable, "-m", "headway.sim.worlds", "--seed", "1", "--seeds", "5", "--digests"]
     environment = {**os.environ, **environment}
     return subprocess.run(command, env=environment, check=True, capture_output=True, text=True).stdout
 
 
 def test_a_world_is_the_same_under_another_hash_seed() -> None:
     first = digests(PYTHONHASHSEED="0")
-    assert len(first.splitlines()) == 15
+    assert len(first.splitlines()) == 5
     assert first == digests(PYTHONHASHSEED="4711")
 
 
@@ -47,9 +47,12 @@ def test_compiled_to_machine_code_the_scheduler_decides_the_very_same() -> None:
     assert digests(HEADWAY_COMPILED="1") == digests(HEADWAY_COMPILED="0")
 
 
-@pytest.mark.parametrize(("every", "seeds"), [(1, 6), (7, 15)])
-def test_a_scheduler_restored_from_its_snapshot_goes_on_with_the_very_same_effects(every: int, seeds: int) -> None:
-    for seed in range(1, seeds + 1):
+@pytest.mark.parametrize(("every", "seeds"), [(1, (2, 4, 11)), (7, (1, 3, 5, 6, 7, 20, 86))])
+def test_a_scheduler_restored_from_its_snapshot_goes_on_with_the_very_same_effects(
+    every: int, seeds: tuple[int, ...]
+) -> None:
+    """Of many keys and devices, of held batches, of engines, and of tenants with limits."""
+    for seed in seeds:
         assert run_world(seed, restore_every=every).digest == run_world(seed).digest, f"world {seed}"
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from headway.core.events import ServerConfigured
+from headway.core.events import RequestCancelled, ServerConfigured
 from headway.core.limits import Limits, Meter, short, take
 from headway.core.outcomes import Outcome
 from headway.core.policy import BatchPolicy, ServerPolicy
@@ -70,11 +70,13 @@ def test_a_limit_says_for_which_lengths_it_is():
 def test_a_meter_in_use_or_in_debt_is_not_forgotten():
     limits = limits_of(RateLimit(requests_per_second=10), RateLimit(concurrent=3))
     take(limits.covering("t", 8, 0), 1)
+    limits.covering("debtor", 8, 0)[0].requests = -2000
     limits.covering("another", 8, seconds(100))
     assert [limit.concurrent for tenant, limit in limits.meters if tenant == "t"] == [0, 3]
+    assert [limit.concurrent for tenant, limit in limits.meters if tenant == "debtor"] == [0]
     for meter in limits.meters.values():
         meter.open = 0
-    limits.covering("another", 8, seconds(200))
+    limits.covering("another", 8, seconds(400))
     assert [tenant for tenant, _ in limits.meters] == ["another", "another"]
 
 
@@ -113,3 +115,13 @@ def test_limits_that_change_count_what_is_open_already():
     world.tell(ServerConfigured(ServerPolicy(others=two)))
     assert outcomes(world.tell(arrive(3), arrive(4))) == {4: Outcome.RATE_LIMITED}
     assert world.scheduler._state.pools[V].queued == 2
+
+
+def test_a_request_that_is_cancelled_or_late_is_open_no_more():
+    one_each = ServerPolicy(others=TenantPolicy(limits=(RateLimit(concurrent=2),)))
+    world = World(BatchPolicy(max_batch_size=1), server=one_each)
+    world.tell(arrive(1), arrive(2))
+    assert outcomes(world.tell(RequestCancelled(2))) == {2: Outcome.CANCELLED}
+    assert outcomes(world.tell(arrive(3, deadline=ms(100)))) == {}
+    assert outcomes(world.tell(at=ms(100))) == {3: Outcome.DEADLINE_EXCEEDED}
+    assert outcomes(world.tell(arrive(4), arrive(5))) == {5: Outcome.RATE_LIMITED}

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from headway.core.effects import ResolveRequest
+from headway.core.events import RequestCancelled, ServerConfigured
 from headway.core.ids import Part
 from headway.core.outcomes import Outcome
 from headway.core.policy import BatchPolicy, ServerPolicy
 from headway.core.tenancy import RateLimit, TenantPolicy
 from headway.core.units import ms, seconds
-from tests.unit.core_world import World, arrive, dispatches, outcomes
+from tests.unit.core_world import V, World, arrive, dispatches, outcomes
 
 
 def full_of_one_tenant(requests: int = 4, **options: ServerPolicy) -> World:
@@ -116,3 +117,64 @@ def test_where_all_of_who_is_furthest_beyond_its_part_has_begun_the_next_gives_w
     world.tell(*(arrive(number, tenant="hoarder") for number in (2, 3, 4)))
     assert outcomes(world.tell(arrive(5, tenant="polite"))) == {4: Outcome.RECLAIMED}
     assert outcomes(world.tell(arrive(6, tenant="greedy"))) == {6: Outcome.TENANT_QUEUE_FULL}
+
+
+def test_within_a_tenants_part_its_short_requests_get_what_its_long_ones_have_too_much_of():
+    world = World(BatchPolicy(max_batch_size=1, max_queued_requests=4))
+    world.tell(arrive(0, length=200))
+    world.tell(*(arrive(i, length=200) for i in range(1, 5)))
+    assert outcomes(world.tell(arrive(5, length=10))) == {4: Outcome.RECLAIMED}
+    assert outcomes(world.tell(arrive(6, length=10))) == {3: Outcome.RECLAIMED}
+    assert outcomes(world.tell(arrive(7, length=10))) == {7: Outcome.QUEUE_FULL}, "it has its half"
+    assert outcomes(world.tell(arrive(8, length=200))) == {8: Outcome.QUEUE_FULL}
+
+
+def beside_one_that_runs_in_part(rows: int, more: int = 0) -> World:
+    """Of request 1 of `greedy` a row runs and two wait, in room for so many. more: of its requests
+    that wait as a whole behind it. `polite` has three times the weight."""
+    heavy = ServerPolicy(tenants=(("polite", TenantPolicy(weight=3)),))
+    world = World(BatchPolicy(max_batch_size=1, max_queued_rows=rows), server=heavy)
+    (running,) = dispatches(world.tell(arrive(0, tenant="greedy")))
+    world.tell(arrive(1, tenant="greedy", parts=(Part(1, 8),) * 3))
+    world.complete(running, at=ms(10))
+    world.tell(*(arrive(i, tenant="greedy") for i in range(2, 2 + more)))
+    return world
+
+
+def test_a_request_of_which_something_runs_gives_up_no_room():
+    world = beside_one_that_runs_in_part(3)
+    assert outcomes(world.tell(arrive(9, tenant="polite", parts=(Part(1, 8),) * 2))) == {9: Outcome.QUEUE_FULL}
+
+
+def test_who_is_refused_in_spite_of_all_has_taken_nobodys_place():
+    """Two would have to go for its rows, and only one of them can: that one stays where it is."""
+    world = beside_one_that_runs_in_part(4, more=1)
+    assert outcomes(world.tell(arrive(9, tenant="polite", parts=(Part(1, 8),) * 3))) == {9: Outcome.QUEUE_FULL}
+    room = world.scheduler._state.pools[V].room
+    assert {tenant: holding.used for tenant, holding in room.holdings.items()} == {"greedy": [2, 3]}
+    assert outcomes(world.tell(arrive(10, tenant="polite", parts=(Part(1, 8),) * 2))) == {2: Outcome.RECLAIMED}
+
+
+def test_the_furthest_beyond_its_part_by_weight_gives_up_first():
+    weights = ServerPolicy(tenants=(("heavy", TenantPolicy(weight=4)),))
+    world = World(BatchPolicy(max_batch_size=1, max_queued_requests=9), server=weights)
+    world.tell(arrive(0, tenant="heavy"))
+    world.tell(*(arrive(i, tenant="heavy") for i in range(1, 6)), *(arrive(i, tenant="light") for i in range(10, 14)))
+    assert outcomes(world.tell(arrive(20, tenant="polite"))) == {13: Outcome.RECLAIMED}
+
+
+def test_weights_that_change_are_those_of_the_room_from_then_on():
+    world = full_of_one_tenant()
+    world.tell(ServerConfigured(ServerPolicy(tenants=(("greedy", TenantPolicy(weight=3)),))))
+    assert outcomes(world.tell(arrive(10, tenant="polite"))) == {4: Outcome.RECLAIMED}
+    assert outcomes(world.tell(arrive(11, tenant="polite"))) == {11: Outcome.TENANT_QUEUE_FULL}, "a quarter is its own"
+
+
+def test_who_came_and_went_leaves_nothing_in_the_room_beside_one_that_stays():
+    world = World(BatchPolicy(max_batch_size=1))
+    world.tell(arrive(0), arrive(1))
+    for i in range(2, 2000):
+        world.tell(arrive(i))
+        world.tell(RequestCancelled(i))
+    (holding,) = world.scheduler._state.pools[V].room.holdings.values()
+    assert sum(map(len, holding.newest.values())) < 100

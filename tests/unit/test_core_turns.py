@@ -5,10 +5,11 @@ from __future__ import annotations
 import pytest
 
 from headway.core.fairness import FairOrder
+from headway.core.outcomes import Outcome
 from headway.core.policy import BatchPolicy, ServerPolicy
 from headway.core.tenancy import Tenancy, TenantPolicy
 from headway.core.units import NEVER, Duration, Instant, ms
-from tests.unit.core_world import FLAT, LINEAR, V, World, arrive, dispatches, members
+from tests.unit.core_world import FLAT, LINEAR, V, World, arrive, dispatches, members, outcomes
 
 
 def who_is_next(deadline: Instant, longest: Duration, **policy: bool) -> int:
@@ -17,8 +18,9 @@ def who_is_next(deadline: Instant, longest: Duration, **policy: bool) -> int:
     world = World(BatchPolicy(max_batch_size=1, max_batch_time=longest, **policy))
     (running,) = dispatches(world.tell(arrive(0, tenant="late")))
     world.tell(arrive(2, tenant="other"), arrive(3, tenant="other"), arrive(1, tenant="late", deadline=deadline))
-    (following,) = dispatches(world.complete(running, at=ms(10)))
-    return following.parts[0].request
+    effects = world.complete(running, at=ms(10))
+    assert outcomes(effects) == {0: Outcome.COMPLETED}, "nobody is given up before his turn"
+    return dispatches(effects)[0].parts[0].request
 
 
 def test_a_deadline_that_one_more_batch_would_miss_goes_before_whose_turn_it_is():
