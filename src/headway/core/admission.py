@@ -68,7 +68,7 @@ def shares_of(size: int, parts: Sequence[Part]) -> list[int]:
 
 def _never(state: State, pool: Pool, candidate: Candidate, now: Instant) -> ResolveRequest | None:
     """What no waiting and no trying again would change, here."""
-    event, policy = candidate.event, pool.policy
+    event, policy = candidate.event, pool.rules
     request = event.request
     if request in state.requests:
         raise InvariantViolation(f"request id {request} arrived while it was in use")

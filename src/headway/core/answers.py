@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from headway.core.cost import CostModel
-from headway.core.effects import DeliverTokens, ReportCircuit
+from headway.core.effects import DeliverTokens, ReportCircuit, ReportMemoryCap
 from headway.core.events import (
     BatchCompleted,
     BatchFailed,
@@ -50,6 +50,10 @@ def batch_completed(state: State, event: BatchCompleted, now: Instant) -> None:
         pool.renew_delay()
         state.reconsider(pool)
     _tells_of_suspects(state, batch, pool)
+    if pool.memory.tokens and pool.memory.went_well(pool.rules.max_batch_tokens):
+        pool.cap_memory()
+        state.effects.append(ReportMemoryCap(pool.version, pool.memory.tokens))
+        state.reconsider(pool)
     state.touch(pool)
 
 
@@ -65,6 +69,8 @@ def batch_failed(state: State, event: BatchFailed, now: Instant) -> None:
         _give_back(batch, pool)  # who is tried again pays then, and for the others' fault nobody but them
     else:
         _correct(worker, batch, event.duration)
+    if event.outcome is Outcome.OUT_OF_MEMORY:
+        _learn_memory(state, pool, batch)
     after_failure(state, pool, batch, event)
     _leave(batch, pool)
     _tells_of_suspects(state, batch, pool)
@@ -87,6 +93,10 @@ def worker_gone(state: State, worker: Worker, loss: Loss, detail: str, now: Inst
     for running in sequences.values():
         sequence_after_loss(state, pool, running, loss, detail)
         pool.fair.leave(running.account)
+    if loss is Loss.OUT_OF_MEMORY:
+        for batch in batches.values():
+            if not batch.waits:
+                _learn_memory(state, pool, batch)
     if loss.blames:
         _dies(state, pool, detail, now)
     state.touch(pool)
@@ -152,6 +162,17 @@ def _take_sequence(state: State, worker_id: WorkerId, request: RequestId, attemp
         worker.pool.placement.refresh(worker)
         state.touch(worker.pool)
     return running
+
+
+def _learn_memory(state: State, pool: Pool, batch: RunningBatch) -> None:
+    """It was too large. One part alone cannot be made smaller."""
+    if len(batch.members) == 1:
+        return
+    tokens = batch.rows * batch.length
+    pool.memory.lower(tokens)
+    pool.cap_memory()
+    state.effects.append(ReportMemoryCap(pool.version, pool.memory.tokens, tokens))
+    state.reconsider(pool)
 
 
 def _lives(state: State, pool: Pool) -> None:

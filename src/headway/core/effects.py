@@ -152,6 +152,17 @@ class ReportCircuit:
 
 
 @record
+class ReportMemoryCap:
+    """For the log and the metrics; nothing answers it. Batches of the version have so many tokens at most from now on,
+    as a larger one took more memory than there was; 0: as many as the operator lets them. failed: tokens of the batch
+    that was too large; 0: it is tried with more again."""
+
+    version: VersionId
+    tokens: int
+    failed: int = 0
+
+
+@record
 class SuspectWorker:
     """For the log and the metrics; nothing answers it. Given no new work until it answers. batch: that it has."""
 
@@ -180,6 +191,7 @@ Effect: TypeAlias = (
     | RetryParts
     | QuarantineRequest
     | ReportCircuit
+    | ReportMemoryCap
     | SuspectWorker
     | KillWorker
 )

@@ -63,6 +63,9 @@ class Outcome(Enum):
     MODEL_ERROR = "model_error"
     """The model raised, or broke its contract, on this batch."""
 
+    OUT_OF_MEMORY = "out_of_memory"
+    """Even alone it takes more memory than its worker has."""
+
     INVALID_INPUT = "invalid_input"
     """The model says that the input is at fault."""
 
@@ -90,5 +93,6 @@ _KINDS: dict[Outcome, Kind] = {
     Outcome.MAY_HAVE_RUN: Kind.FAILED,
     Outcome.POISON_REQUEST: Kind.FAILED,
     Outcome.MODEL_ERROR: Kind.FAILED,
+    Outcome.OUT_OF_MEMORY: Kind.FAILED,
     Outcome.INVALID_INPUT: Kind.FAILED,
 }

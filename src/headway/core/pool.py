@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from headway.core.breaker import Breaker
@@ -14,6 +15,7 @@ from headway.core.ids import BatchKey, VersionId
 from headway.core.lazy import Agenda, PartHeap
 from headway.core.leaving import why
 from headway.core.linger import Linger
+from headway.core.memory_cap import MemoryCap
 from headway.core.outlook import Outlook
 from headway.core.placement import Placement
 from headway.core.policy import BatchPolicy, Style
@@ -38,6 +40,7 @@ class Pool:
     max_queue_delay: the ceiling of waiting for company that is in force: the policy's, or what `linger` says.
     room: what waits, in requests and rows, by tenant.
     breaker: whether it is refused for a while.  quarantine: content -> until when it is refused.
+    rules: the operator's; policy: the same within what was learned of its workers' memory.
     budget: of executions that are tried again.  failed_in_a_row: batches, up to the last answer without a fault.
     starts: the waiting parts whose deadline makes them due, by their latest start.
     linger: None where the operator has fixed that ceiling.
@@ -56,6 +59,7 @@ class Pool:
         "keys",
         "linger",
         "max_queue_delay",
+        "memory",
         "now",
         "outlook",
         "placement",
@@ -66,6 +70,7 @@ class Pool:
         "rate",
         "room",
         "rows",
+        "rules",
         "starts",
         "tokens",
         "version",
@@ -78,6 +83,7 @@ class Pool:
         self.device = device
         self.now: Instant = 0
         self.cost = CostModel()
+        self.memory = MemoryCap()
         self.fair = device.fair
         self.rate = RateMeter()
         self.outlook = Outlook()
@@ -188,8 +194,15 @@ class Pool:
             self._insert(part, self.fair.accounts[part.request.tenant])
         return list(self.keys.values())
 
+    def cap_memory(self) -> None:
+        """What was learned of it is another thing now."""
+        learned, operators = self.memory.tokens, self.rules.max_batch_tokens
+        tokens = min(learned, operators) if learned and operators else learned or operators
+        self.policy = replace(self.rules, max_batch_tokens=tokens) if tokens != operators else self.rules
+
     def _govern(self, policy: BatchPolicy) -> None:
-        self.policy = policy
+        self.rules = policy
+        self.cap_memory()
         self.room.limits = (policy.max_queued_requests, policy.max_queued_rows)
         self.room.reweigh()
         if not (policy.derive_delay and policy.slo and policy.style is Style.BATCH):

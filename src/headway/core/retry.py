@@ -2,7 +2,7 @@
 
     its worker was killed from outside, or it had not begun    again, where it was: nothing speaks against it
     its worker died of something                                alone, one such part at a time, on one worker
-    its batch raised                                            with half of those that were with it
+    its batch raised, or took more memory than there is         with half of those that were with it
 
 Who fails alone has nobody to share the blame with: at once where the model raised, after `max_attempts` deaths of a
 worker else. Executions in company count for nothing, as another may have been the cause. Of n parts one of which
@@ -55,14 +55,16 @@ def after_loss(state: State, pool: Pool, batch: RunningBatch, loss: Loss, cause:
 
 
 def after_failure(state: State, pool: Pool, batch: RunningBatch, event: BatchFailed) -> None:
-    """The batch raised, and its worker lives on."""
-    pool.failed_in_a_row += 1
+    """The batch raised, or was too large for the memory there is, and its worker lives on."""
     outcome, detail = event.outcome, event.detail
+    too_large = outcome is Outcome.OUT_OF_MEMORY
+    if not too_large:
+        pool.failed_in_a_row += 1
     parts, company = _open(state, batch.members), len(batch.members) > 1
     if company:
         for part in parts:
             part.spoiled += event.duration
-    if company and pool.policy.idempotent and pool.failed_in_a_row < HOPELESS_STREAK:
+    if company and pool.policy.idempotent and (too_large or pool.failed_in_a_row < HOPELESS_STREAK):
         middle = (len(parts) + 1) // 2
         halves = [half for half in (parts[:middle], parts[middle:]) if half]
         _apart(state, pool, halves, Remedy.HALVES, detail, outcome)

@@ -168,14 +168,15 @@ def _restore_device(state: State, saved: dict[str, Any]) -> None:
 
 
 def _pool(pool: Pool) -> dict[str, Any]:
-    policy = asdict(pool.policy)
+    policy = asdict(pool.rules)
     return {
         "version": list(pool.version),
-        "policy": {**policy, "style": pool.policy.style.value},
+        "policy": {**policy, "style": pool.rules.style.value},
         "draining": pool.draining,
         "cost": pool.cost.snapshot(),
         "rate": pool.rate.snapshot(),
         "budget": pool.budget.snapshot(),
+        "memory": pool.memory.snapshot(),
         "breaker": pool.breaker.snapshot(),
         "quarantine": list(pool.quarantine.items()),
         "watch_at": pool.placement.watch_at,
@@ -199,6 +200,8 @@ def _restore_pool(state: State, saved: dict[str, Any]) -> None:
     pool.cost = CostModel.restore(saved["cost"])
     pool.rate.restore(saved["rate"])
     pool.budget.restore(saved["budget"])
+    pool.memory.restore(saved["memory"])
+    pool.cap_memory()
     pool.breaker.restore(saved["breaker"])
     pool.quarantine.update((content, until) for content, until in saved["quarantine"])
     pool.placement.watch_at = saved["watch_at"]

@@ -260,11 +260,12 @@ class Bookkeeper:
                 self._ledger.owe(ref.request, Outcome.COMPLETED)
 
     def _batch_failed(self, event: ev.BatchFailed) -> None:
+        worker = self._ledger.workers.get(event.worker)
+        tokens = worker.batches[event.batch].tokens if worker is not None and event.batch in worker.batches else 0
         parts = self._take_batch(event.worker, event.batch)
         self._comes_back(event.worker, parts)
-        if parts:
-            version = self._ledger.workers[event.worker].version
-            self.retrials.batch_failed(self._ledger.versions[version], parts, event)
+        if worker is not None and parts:
+            self.retrials.batch_failed(self._ledger.versions[worker.version], parts, tokens, event)
 
     def _comes_back(self, worker: WorkerId, parts: tuple[PartRef, ...]) -> None:
         if parts:

@@ -220,6 +220,10 @@ class Fleet:
     def _answer(self, effect: DispatchBatch, duration: Duration) -> BatchCompleted | BatchFailed:
         if any(self.is_spoiler(request) for request, _ in effect.parts) or self._happens(self.faults.batch_fails):
             return BatchFailed(effect.worker, effect.batch, duration, Outcome.MODEL_ERROR, "the model raised")
+        sizes = [self._driver.requests[request].parts[part] for request, part in effect.parts]
+        tokens = sum(part.rows for part in sizes) * max(part.length for part in sizes)
+        if 0 < self.faults.memory < tokens:
+            return BatchFailed(effect.worker, effect.batch, duration, Outcome.OUT_OF_MEMORY, "too large")
         failures = tuple(
             PartFailure(position, self._rng.choice((Outcome.MODEL_ERROR, Outcome.INVALID_INPUT)), "this one is bad")
             for position in range(len(effect.parts))

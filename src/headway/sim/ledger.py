@@ -58,8 +58,11 @@ class TrackedRequest:
 
 @dataclass(slots=True)
 class TrackedBatch:
+    """tokens: as many as its rows have at the length that each counts as."""
+
     parts: tuple[PartRef, ...]
     started: Instant
+    tokens: int
 
 
 @dataclass(slots=True)
@@ -107,6 +110,7 @@ class Circuit:
 @dataclass(slots=True)
 class TrackedVersion:
     """delay: the ceiling of waiting for company that is in force, as the core shows it.
+    memory: tokens that batches have at most for it, as the core says; too_large: of batches that were.
     hands_over: a batch of it came back later than it had run, so the next may be handed over before it is back.
     """
 
@@ -115,6 +119,8 @@ class TrackedVersion:
     delay: Duration = 0
     hands_over: bool = False
     draining: bool = False
+    memory: int = 0
+    too_large: dict[int, None] = field(default_factory=dict)
     quarantine: dict[int, Instant] = field(default_factory=dict)
     circuit: Circuit = field(default_factory=lambda: Circuit())
     workers: dict[WorkerId, TrackedWorker] = field(default_factory=dict)

@@ -21,6 +21,7 @@ from headway.core.effects import (
     QuarantineRequest,
     Reason,
     ReportCircuit,
+    ReportMemoryCap,
     ReportStarvation,
     ResolveRequest,
     RetryParts,
@@ -68,6 +69,7 @@ class Oracle:
             RetryParts: lambda effect: None,
             QuarantineRequest: self._quarantined,
             ReportCircuit: self._circuit,
+            ReportMemoryCap: self._memory,
             SuspectWorker: self._suspected,
             KillWorker: self._suspected,
         }
@@ -141,6 +143,14 @@ class Oracle:
         circuit = self.ledger.versions[effect.version].circuit
         self._require(not effect.open or circuit.deaths >= 8, f"{effect}: {circuit}")
 
+    def _memory(self, effect: ReportMemoryCap) -> None:
+        """Nobody is held back for memory that was never short; once it was, batches are half as large at most."""
+        version = self.ledger.versions[effect.version]
+        if effect.failed:
+            self._require(effect.failed in version.too_large, f"{effect}: {list(version.too_large)} were too many")
+            self._require(2 * effect.tokens <= max(2, effect.failed), f"{effect}: not half of it")
+        version.memory = effect.tokens
+
     def _suspected(self, effect: SuspectWorker | KillWorker) -> None:
         """Nobody before he had time, and to be killed twice as long."""
         worker = self.ledger.workers.get(effect.worker)
@@ -196,8 +206,8 @@ class Oracle:
         self._reason(effect, version)
         for ref in effect.parts:
             self._part_starts(ref, effect)
-        self._caps(effect, version)
-        worker.batches[effect.batch] = TrackedBatch(effect.parts, self._now)
+        tokens = self._caps(effect, version)
+        worker.batches[effect.batch] = TrackedBatch(effect.parts, self._now, tokens)
 
     def _cores(self, effect: DispatchBatch, version: TrackedVersion, worker: TrackedWorker) -> None:
         """No batch begins without the cores that it takes, and nobody's goes first by being small."""
@@ -236,7 +246,8 @@ class Oracle:
         self.ledger.start(request, ref.part, effect.batch)
         self._started.append((request, ref.part))
 
-    def _caps(self, effect: DispatchBatch, version: TrackedVersion) -> None:
+    def _caps(self, effect: DispatchBatch, version: TrackedVersion) -> int:
+        """Returns the tokens of the batch."""
         parts = [self.ledger.open[ref.request].event.parts[ref.part] for ref in effect.parts]
         rows = sum(part.rows for part in parts)
         longest, real = max(part.length for part in parts), sum(part.rows * part.length for part in parts)
@@ -247,8 +258,11 @@ class Oracle:
             self._require(rows <= (policy.max_batch_size or rows), f"{effect}: {rows} rows")
             self._require(tokens <= (policy.max_batch_tokens or tokens), f"{effect}: {tokens} padded tokens")
             self._require(size <= (policy.max_batch_bytes or size), f"{effect}: {size} bytes")
+        if len(parts) > 1 and effect.reason is not Reason.RETRY:
+            self._require(not version.memory or tokens <= version.memory, f"{effect}: memory is for {version.memory}")
         lengths = {part.length for part in parts}
         self._require(len(lengths) == 1 or not policy.equal_lengths, f"{effect}: lengths {sorted(lengths)}")
+        return rows * -(-real // rows) if policy.unpadded else tokens
 
     def _reason(self, effect: DispatchBatch, version: TrackedVersion) -> None:
         draining = version.draining or self.ledger.draining

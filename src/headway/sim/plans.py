@@ -274,6 +274,7 @@ def _faults(rng: Random, grid: Duration, duration: Duration) -> Faults:
         gap=maybe(0.2, 1.0),
         time_to_loss=rng.choice((0, duration // 5 + 1, duration // 30 + 1)),
         time_to_drain=rng.choice((0, 0, duration // 5 + 1)),
+        memory=rng.choice((0, 0, 0, 100, 400)),
         raises=maybe(0.02, 0.1),
         kills=maybe(0.01, 0.05),
         blameless=rng.choice((0.0, 0.5, 1.0)),

@@ -108,11 +108,16 @@ class Retrials:
         else:
             self._may(ref, Outcome.WORKER_LOST if self._repeat(version, now) else Remedy.AGAIN, Outcome.WORKER_LOST)
 
-    def batch_failed(self, version: TrackedVersion, parts: tuple[PartRef, ...], event: BatchFailed) -> None:
-        self._failed[version.version] = failed = self._failed.get(version.version, 0) + 1
+    def batch_failed(
+        self, version: TrackedVersion, parts: tuple[PartRef, ...], tokens: int, event: BatchFailed
+    ) -> None:
+        too_large = event.outcome is Outcome.OUT_OF_MEMORY
+        self._failed[version.version] = failed = self._failed.get(version.version, 0) + (not too_large)
+        if too_large:
+            version.too_large[tokens] = None
         for ref in parts:
             answer: Answer = event.outcome
-            if len(parts) > 1 and version.policy.idempotent and failed < ALL_FAIL:
+            if len(parts) > 1 and version.policy.idempotent and (too_large or failed < ALL_FAIL):
                 answer = Remedy.HALVES
             elif len(parts) == 1 and ref in self.apart and event.outcome is Outcome.MODEL_ERROR:
                 answer = Outcome.POISON_REQUEST
