@@ -32,14 +32,16 @@ class Lending:
             whose, by = victim.event.tenant, request.event.tenant
             if self._version_is_full(request):
                 assert victim.version == request.version, f"{victim.event} had no room that {request.event} could use"
-                parts = self._parts(self._ledger.versions[request.version], request)
+                version = self._ledger.versions[request.version]
+                parts, holders = self._parts(version, request), version.waiting.values()
             else:
-                parts = self._byte_parts(request)
+                parts, holders = self._byte_parts(request), self._ledger.open.values()
             story = f"{victim.event} gave room to {request.event}; parts of it by weight are {parts}"
             if whose != by:
                 assert parts[by] <= 1, f"{story}: that one has had its own"
                 assert parts[whose] > 1, f"{story}: that was its own"
-                assert parts[whose] == max(part for tenant, part in parts.items() if tenant != by), f"{story}: unfairly"
+                able = {each.event.tenant for each in holders if _waits_whole(each)} - {by}
+                assert parts[whose] == max(parts[tenant] for tenant in able), f"{story}: unfairly"
             self._ledger.owe(victim.event.request, Outcome.RECLAIMED)
 
     def refuse(self, request: TrackedRequest) -> None:
@@ -49,8 +51,9 @@ class Lending:
         if self._ledger.memory_high or self._bytes_are_full(request) or not self._version_is_full(request):
             return
         parts = self._parts(version, request)
-        beyond = max(parts.values())
-        furthest = [tenant for tenant, part in parts.items() if part == beyond > 1]
+        able = {each.event.tenant for each in version.waiting.values() if _waits_whole(each)}
+        beyond = max((parts[tenant] for tenant in able), default=Fraction(0))
+        furthest = [tenant for tenant in able if parts[tenant] == beyond > 1]
         if parts[request.event.tenant] >= 1 or not furthest:
             return
         lent = [each for each in version.waiting.values() if each.event.tenant in furthest and _waits_whole(each)]
