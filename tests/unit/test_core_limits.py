@@ -53,7 +53,7 @@ def test_of_several_reasons_the_one_that_lasts_longest_is_told():
     shortage = short(limits.covering("t", 8, 0), 5, 0)
     assert shortage is not None
     assert shortage.retry_after == pytest.approx(ms(500), rel=0.001)
-    assert "10 tokens per second, this one has 5" in shortage.detail
+    assert "10 tokens per second, 10 at once; 0 are left, and this is 5" in shortage.detail
 
 
 def test_a_limit_says_for_which_lengths_it_is():
@@ -62,7 +62,7 @@ def test_a_limit_says_for_which_lengths_it_is():
     take(meters, 1)
     shortage = short(meters, 1, 0)
     assert shortage is not None
-    assert shortage.detail == "1 requests of tenant t are open longer than 8 and of up to 64 tokens, as many as may be"
+    assert shortage.detail == "1 requests longer than 8 tokens and of up to 64 tokens of tenant t are open; 1 may be"
     assert (limits.covering("t", 8, 0), limits.covering("t", 65, 0)) == ((), ())
     assert len(limits.covering("t", 64, 0)) == 1
 

@@ -6,12 +6,12 @@ import pytest
 
 from headway.core.effects import Effect, ReportStarvation
 from headway.core.events import BatchCompleted, ServerConfigured, VersionConfigured, WorkerStarting
-from headway.core.fairness import Account
+from headway.core.fairness import Account, Starved
 from headway.core.ids import BatchKey, Measurement, VersionId
 from headway.core.outcomes import Outcome
 from headway.core.policy import BatchPolicy, ServerPolicy
 from headway.core.shares import WINDOW, ShareClock
-from headway.core.tenancy import TenantPolicy
+from headway.core.tenancy import Tenancy, TenantPolicy
 from headway.core.units import NEVER, ms, seconds
 from tests.unit.core_world import V, World, arrive, dispatches, outcomes
 
@@ -21,7 +21,7 @@ SECOND_EACH = tuple(Measurement(rows, length, seconds(1)) for rows in (1, 8) for
 
 def account(clock: ShareClock, tenant: str, weight: float = 1.0, now: int = 0) -> Account:
     """One that waits from now on."""
-    new = Account(tenant, weight, 0)
+    new = Account(tenant, weight, 0, clock.tallies.of(tenant))
     begin(clock, new, now)
     return new
 
@@ -38,14 +38,14 @@ def end(clock: ShareClock, account: Account) -> None:
 
 
 def test_those_who_wait_are_owed_what_is_given_in_proportion_to_their_weights():
-    clock = ShareClock()
+    clock = ShareClock(Tenancy())
     light, heavy = account(clock, "light"), account(clock, "heavy", weight=3)
     clock.gave(ms(8))
     assert (clock.owed(light), clock.owed(heavy)) == (ms(2), ms(6))
 
 
 def test_who_waits_alone_is_owed_all_of_it_and_who_does_not_wait_nothing():
-    clock = ShareClock()
+    clock = ShareClock(Tenancy())
     stays, goes = account(clock, "stays"), account(clock, "goes")
     clock.gave(ms(2))
     end(clock, goes)
@@ -57,13 +57,13 @@ def test_who_waits_alone_is_owed_all_of_it_and_who_does_not_wait_nothing():
 
 
 def test_what_is_given_while_nobody_waits_is_owed_to_nobody():
-    clock = ShareClock()
+    clock = ShareClock(Tenancy())
     clock.gave(ms(10))
     assert clock.owed(account(clock, "late")) == 0
 
 
 def test_a_weight_that_changes_counts_from_then_on():
-    clock = ShareClock()
+    clock = ShareClock(Tenancy())
     one, other = account(clock, "one"), account(clock, "other")
     clock.gave(ms(4))
     clock.reweigh(one, 3)
@@ -75,7 +75,7 @@ def test_a_weight_that_changes_counts_from_then_on():
 
 
 def test_a_tenant_is_judged_when_it_has_waited_for_a_window_beside_another():
-    clock = ShareClock()
+    clock = ShareClock(Tenancy())
     first = account(clock, "first", now=5)
     assert clock.next_judgement() == NEVER, "nobody is ahead of anybody"
     account(clock, "second", now=7)
@@ -86,7 +86,7 @@ def test_a_tenant_is_judged_when_it_has_waited_for_a_window_beside_another():
 
 
 def test_one_that_had_nothing_waiting_meanwhile_is_watched_anew():
-    clock = ShareClock()
+    clock = ShareClock(Tenancy())
     goes = account(clock, "goes", now=0)
     account(clock, "stays", now=1)
     end(clock, goes)
@@ -105,7 +105,7 @@ def test_one_that_had_nothing_waiting_meanwhile_is_watched_anew():
     ],
 )
 def test_less_than_half_of_its_share_is_neglect(received, neglected):
-    clock = ShareClock()
+    clock = ShareClock(Tenancy())
     one = account(clock, "one")
     account(clock, "other")
     for _ in range(20):
@@ -116,7 +116,7 @@ def test_less_than_half_of_its_share_is_neglect(received, neglected):
 
 
 def test_being_two_of_the_longest_batches_short_is_not_neglect_whatever_part_of_the_share_that_is():
-    clock = ShareClock()
+    clock = ShareClock(Tenancy())
     one = account(clock, "one")
     account(clock, "other")
     for _ in range(4):
@@ -127,7 +127,7 @@ def test_being_two_of_the_longest_batches_short_is_not_neglect_whatever_part_of_
 
 
 def test_what_was_received_and_owed_before_the_window_does_not_count_in_it():
-    clock = ShareClock()
+    clock = ShareClock(Tenancy())
     one = account(clock, "one")
     account(clock, "other")
     clock.gave(ms(1000))
@@ -138,7 +138,7 @@ def test_what_was_received_and_owed_before_the_window_does_not_count_in_it():
 
 
 def test_watching_over_and_over_leaves_no_growth():
-    clock = ShareClock()
+    clock = ShareClock(Tenancy())
     one = account(clock, "one")
     for at in range(10_000):
         end(clock, one)
@@ -221,7 +221,7 @@ def test_the_one_ahead_borrows_no_room_until_it_is_over():
     world = Unfair(bounded)
     fair = world.scheduler._state.pools[V].fair
     fair.accounts["served"].counter = fair.accounts["starved"].counter + 1  # ahead, and served all the same
-    fair.starving["starved"] = "served"
+    fair.starving["starved"] = Starved("served", 0)
     assert outcomes(world.tell(arrive(2000, tenant="served"))) == {2000: Outcome.TENANT_QUEUE_FULL}
     assert outcomes(world.tell(arrive(2001, tenant="starved"))) == {}
     del fair.starving["starved"]
@@ -230,7 +230,7 @@ def test_the_one_ahead_borrows_no_room_until_it_is_over():
 
 def test_the_one_ahead_still_has_its_own_part_of_the_room():
     world = Unfair(BatchPolicy(max_batch_size=1, max_queued_requests=1000))
-    world.scheduler._state.pools[V].fair.starving["starved"] = "served"
+    world.scheduler._state.pools[V].fair.starving["starved"] = Starved("served", 0)
     assert outcomes(world.tell(arrive(2000, tenant="served"))) == {}
 
 

@@ -106,4 +106,4 @@ def forecast(told: Told | None) -> Iterator[str]:
         f"{told['at_most_ratio']:.2f} at most"
     )
     if not told["counts"]:
-        yield "that is too few for anybody to be refused by it"
+        yield "that is too few to go by: so far only who would be late if it took half as long is refused"

@@ -201,8 +201,7 @@ def forecast(pool: Pool) -> ForecastDetail | None:
     if not pool.policy.shed or pool.policy.style is Style.SEQUENCE:
         return None
     outlook = pool.outlook
-    usual, most = outlook.expect(SECOND) / SECOND, outlook.at_most(SECOND) / SECOND
-    return ForecastDetail(outlook.seen, outlook.is_tried, usual, most)
+    return ForecastDetail(outlook.seen, outlook.is_tried, outlook.expect(SECOND) / SECOND, outlook.worst)
 
 
 def tenants(state: State, pool: Pool, now: Instant) -> list[TenantDetail]:
