@@ -22,7 +22,14 @@ WHEN_ITS_TURN_CAME = "it would take"
 """How the reason of a request begins that was let in, and given up when its turn came; in the same call, maybe."""
 AT_ARRIVAL = (Outcome.CIRCUIT_OPEN, Outcome.RATE_LIMITED, Outcome.DEADLINE_UNMEETABLE, Outcome.OVERLOADED)
 """What a request that there is room for may be refused with at once."""
-NEVER_LET_IN = (Outcome.UNKNOWN_VERSION, Outcome.DRAINING, Outcome.DEADLINE_EXCEEDED, Outcome.TOO_LARGE)
+NEVER_LET_IN = (
+    Outcome.UNKNOWN_VERSION,
+    Outcome.DRAINING,
+    Outcome.DEADLINE_EXCEEDED,
+    Outcome.TOO_LARGE,
+    Outcome.POISON_REQUEST,
+    Outcome.CIRCUIT_OPEN,
+)
 """What comes before the tenant's limits."""
 
 
@@ -124,7 +131,7 @@ class Bookkeeper:
         self.arrived[event.request] = request
         refusals = self._refusals(request)
         refused = self._refused.get(event.request)
-        if not any(reason in NEVER_LET_IN for reason in refusals):
+        if refused is not Outcome.CIRCUIT_OPEN and not any(reason in NEVER_LET_IN for reason in refusals):
             self._allowances.judge(request, refused, self._now)
         if refused in NO_ROOM:
             self._lending.refuse(request)
