@@ -133,11 +133,11 @@ class Bookkeeper:
         refused = self._refused.get(event.request)
         if refused is not Outcome.CIRCUIT_OPEN and not any(reason in NEVER_LET_IN for reason in refusals):
             self._allowances.judge(request, refused, self._now)
-        if refused in NO_ROOM:
-            self._lending.refuse(request)
         if refused in AT_ARRIVAL and self._may_refuse(request, refused):
             refusals.append(refused)
-        elif refused not in NO_ROOM and all(reason in NO_ROOM for reason in refusals) and not self._ledger.memory_high:
+        elif refused in NO_ROOM:
+            self._lending.refuse(request)
+        elif all(reason in NO_ROOM for reason in refusals) and not self._ledger.memory_high:
             self._lending.make_room(request)
             refusals = []
         if refusals:
