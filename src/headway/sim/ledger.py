@@ -87,12 +87,13 @@ class TrackedWorker:
 @dataclass(slots=True)
 class Circuit:
     """deaths: of a version's workers that what they ran may be to blame for, since a batch came back.
-    times: that it opened in a row.  until: when it may be tried again.
+    times: that it opened in a row.  until: when it may be tried again.  opened: when it did so last.
     """
 
     deaths: int = 0
     times: int = 0
     until: Instant = -1
+    opened: Instant = -1
 
     def dies(self, now: Instant) -> bool:
         """Whether it opens by that: at the eighth death, and at each at which it was tried again."""
@@ -101,6 +102,7 @@ class Circuit:
             return False
         self.until = now + min(300, 10 * 2**self.times) * SECOND
         self.times += 1
+        self.opened = now
         return True
 
     def lives(self) -> None:

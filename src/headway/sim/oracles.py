@@ -141,7 +141,7 @@ class Oracle:
 
     def _circuit(self, effect: ReportCircuit) -> None:
         circuit = self.ledger.versions[effect.version].circuit
-        self._require(not effect.open or circuit.deaths >= 8, f"{effect}: {circuit}")
+        self._require(not effect.open or circuit.opened == self._now, f"{effect}: {circuit}")
 
     def _memory(self, effect: ReportMemoryCap) -> None:
         """Nobody is held back for memory that was never short; once it was, batches are half as large at most."""

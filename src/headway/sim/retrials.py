@@ -115,6 +115,9 @@ class Retrials:
         self._failed[version.version] = failed = self._failed.get(version.version, 0) + (not too_large)
         if too_large:
             version.too_large[tokens] = None
+        halves = [self._said[ref] for ref in parts if ref in self._said]
+        most = max((len(half.parts) for half in halves), default=0)
+        assert len(parts) == 1 or 2 * most <= len(halves) + 1, f"{halves} are no halves of {parts}"
         for ref in parts:
             answer: Answer = event.outcome
             if len(parts) > 1 and version.policy.idempotent and (too_large or failed < ALL_FAIL):
