@@ -18,10 +18,12 @@ from headway.core.effects import (
 from headway.core.events import BatchCompleted, BatchFailed, Event, MemoryPressureChanged, PartFailure, TokensEmitted
 from headway.core.ids import BatchKey, Part, PartRef
 from headway.core.outcomes import Outcome
+from headway.core.units import seconds
 from headway.runtime.effects import EffectRunner
 from headway.runtime.held import Held
 from headway.runtime.memory import MemoryGauge
 from headway.runtime.observer import BatchInfo, NullObserver, ReplyInfo
+from headway.runtime.quarantine import Quarantine
 from headway.wire.frames import ProtocolViolation
 from headway.wire.messages import (
     Abort,
@@ -79,6 +81,8 @@ class Desk:
         self.held: dict[int, Held] = {}
         self.watch = Watch()
         self.memory = MemoryGauge(1000, self.posted.append)
+        self.given_up: list[tuple[int, str]] = []
+        self.quarantine = Quarantine(self.posted.append, lambda version: seconds(600))
         self.runner = EffectRunner(
             self.held,
             lambda worker: self.channel if worker == WORKER else None,
@@ -86,6 +90,8 @@ class Desk:
             self.watch,
             self.memory,
             self.posted.append,
+            lambda worker, cause: self.given_up.append((worker, cause)),
+            self.quarantine,
         )
 
     def hold(self, request: int, *values: bytes, body: dict[str, Any] | None = None) -> Held:
