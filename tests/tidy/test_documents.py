@@ -12,6 +12,7 @@ from headway.core.effects import Reason
 from headway.core.outcomes import Outcome
 from headway.gateway.errors import FACES, HeadwayError
 from headway.gateway.tokenizing import TokenizerUnavailable
+from headway.runtime.losses import SIGNS
 
 ROOT = Path(__file__).parents[2]
 DOCUMENTS = [*sorted(ROOT.glob("*.md")), *sorted(ROOT.glob("docs/**/*.md")), *sorted(ROOT.glob("*/README.md"))]
@@ -68,6 +69,12 @@ def test_the_table_of_errors_is_the_gateways() -> None:
     for codes, status, again in re.findall(r"^\| (`\w+`(?:, `\w+`)*) \| (\d+) \| (\w+) \|", OPERATIONS, re.MULTILINE):
         told |= {code: (int(status), again != "no") for code in re.findall(r"\w+", codes)}
     assert told == faces()
+
+
+def test_the_table_of_losses_is_the_codes() -> None:
+    failures = (ROOT / "docs" / "failures.md").read_text().partition("## What follows")[0]
+    told = re.findall(r"^\| (.+) \| `(\w+)` \|$", failures, re.MULTILINE)
+    assert told == [(sign, loss.value) for sign, loss in SIGNS.items()]
 
 
 def test_every_line_of_the_protocols_table_has_a_test_that_names_it() -> None:

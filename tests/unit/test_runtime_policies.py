@@ -16,7 +16,7 @@ from headway.core.units import NEVER, ms, seconds
 from headway.registry.placement import Place
 from headway.runtime.policies import batch_policy, server_policy, tightest_slo_ms
 from headway.runtime.status import version_status
-from headway.runtime.worker_process import LEGAL, State, describe_exit
+from headway.runtime.worker_process import LEGAL, State
 from headway.wire.messages import ModelMeta
 
 V = VersionId("m", 1)
@@ -193,8 +193,3 @@ def test_a_versions_state_follows_from_its_slots(slots, meta, draining, state, r
 
 def test_a_worker_that_ended_never_becomes_anything_else():
     assert [state for state in State if not LEGAL[state]] == [State.STOPPED, State.LOST]
-
-
-@pytest.mark.parametrize(("code", "text"), [(0, "exit code 0"), (3, "exit code 3"), (-9, "signal SIGKILL")])
-def test_an_exit_is_told_in_words(code, text):
-    assert describe_exit(code) == text

@@ -283,16 +283,20 @@ class Workers(Struct, frozen=True, forbid_unknown_fields=True):
     """How worker processes are started, and started again.
 
     start_timeout_s: from its start until it is ready.
-    backoff_s: before one that died is started again; doubled each time it dies again.
+    backoff_s: before one that died is started again; doubled each time it dies again, unless it was killed from
+        outside.
     max_backoff_s: the longest such wait.
-    max_failures: deaths in a row after which it is given up; 0 = never. A version that cannot be loaded as it lies on
-        disk is not tried again, unless it was ready before.
+    max_failures: failures to load in a row after which it is given up; 0 = never. One that dies while it serves is
+        always started again. A version that cannot be loaded as it lies on disk is given up at once and for good,
+        unless it was ready before.
+    retry_given_up_s: after which one that was given up is tried again; 0 = never.
     """
 
     start_timeout_s: Annotated[float, Meta(gt=0)] = 120
     backoff_s: Span = 0.1
     max_backoff_s: Span = 10
     max_failures: Count = 8
+    retry_given_up_s: Span = 60
 
 
 class Recorder(Struct, frozen=True, forbid_unknown_fields=True):

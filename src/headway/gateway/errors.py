@@ -215,6 +215,11 @@ FACES: dict[Outcome, Face] = {
     Outcome.UNKNOWN_VERSION: Face(404, False, "no such model version"),
     Outcome.TOO_LARGE: Face(413, False, "the request is larger than this server could ever hold or run"),
     Outcome.WORKER_LOST: Face(503, True, "the worker died while it held the request"),
+    Outcome.MAY_HAVE_RUN: Face(
+        500, False, "the worker died while it ran the request, and twice is not the same as once"
+    ),
+    Outcome.POISON_REQUEST: Face(500, False, "whatever ran the request failed"),
+    Outcome.CIRCUIT_OPEN: Face(503, True, "the workers of this model version keep dying"),
     Outcome.MODEL_ERROR: Face(500, False, "the model failed"),
     Outcome.INVALID_INPUT: Face(400, False, "the model refused the input"),
 }

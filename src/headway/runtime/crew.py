@@ -113,6 +113,10 @@ class LiveCrew:
             slo_ms,
         )
 
+    def quarantine(self, version: VersionId) -> Duration:
+        """For how long content is kept out of it."""
+        return self._policies[version].quarantine
+
     def drain(self) -> None:
         """The server is going down: every version says so."""
         self._draining = True
@@ -143,7 +147,7 @@ class LiveCrew:
             self._post(WorkerStopped(worker.id))
         elif worker.state is State.LOST:
             self._effects.worker_gone(worker.id)
-            self._post(WorkerLost(worker.id, worker.cause))
+            self._post(WorkerLost(worker.id, worker.cause, worker.loss))
         self._observer.worker_state(worker.id, worker.version, worker.state.value, worker.cause)
         self._tell(worker.version)
 
