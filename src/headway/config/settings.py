@@ -168,7 +168,7 @@ class ModelSettings(Struct, frozen=True, forbid_unknown_fields=True):
         never begun again: a request whose worker is lost ends as `may_have_run`, and a batch that raises fails whole.
     max_attempts: workers that die while they run nothing but one request before it is given up, `poison_request`.
     hang_s: the least time after which a worker that has a batch and does not answer is suspected, and after as much
-        again killed. Where 10 times the upper prediction is more, that; 6 times as long for a size never run. 0 = never.
+        again killed. Or 10 times the upper prediction, if that is more; 6 times that for a size never run. 0 = never.
     quarantine_s: for how long requests with the content of one that killed its workers are refused. 0 = they are not.
     options: handed to a python model's load() as they are.
     """
