@@ -141,6 +141,20 @@ def test_model_settings_become_its_batch_policy():
     )
 
 
+def test_what_is_done_about_failures_is_the_models_own_setting():
+    settings = ModelSettings(idempotent=False, max_attempts=3, hang_s=1.5, quarantine_s=60)
+    policy = batch_policy(settings, PLACE)
+    assert (policy.idempotent, policy.max_attempts) == (False, 3)
+    assert (policy.hang_floor, policy.quarantine) == (seconds(1.5), seconds(60))
+    assert batch_policy(ModelSettings(hang_s=0), PLACE).hang_floor == 0
+
+
+def test_what_is_not_set_about_failures_is_what_the_scheduler_would_do_by_itself():
+    settled, own = batch_policy(ModelSettings(), PLACE), BatchPolicy()
+    for name in ("idempotent", "max_attempts", "hang_floor", "quarantine"):
+        assert getattr(settled, name) == getattr(own, name), name
+
+
 @pytest.mark.parametrize(("mebibytes", "expected"), [(0, 0), (2, 2 << 20), (1e-9, 1)])
 def test_a_cap_in_bytes_however_small_is_never_taken_for_none(mebibytes, expected):
     settings = ModelSettings(batching=Batching(max_batch_mb=mebibytes))

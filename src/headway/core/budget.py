@@ -28,10 +28,15 @@ class Budget:
     def affords(self, now: Instant) -> bool:
         """Takes one if there is one left."""
         self._turn(now)
-        if self.spent >= max(AT_LEAST, int(SHARE * max(self.before, self.dispatched))):
+        if self.spent >= self.limit:
             return False
         self.spent += 1
         return True
+
+    @property
+    def limit(self) -> int:
+        """Of the window that it counts in."""
+        return max(AT_LEAST, int(SHARE * max(self.before, self.dispatched)))
 
     def _turn(self, now: Instant) -> None:
         if now >= self.began + WINDOW:

@@ -216,10 +216,11 @@ FACES: dict[Outcome, Face] = {
     Outcome.TOO_LARGE: Face(413, False, "the request is larger than this server could ever hold or run"),
     Outcome.WORKER_LOST: Face(503, True, "the worker died while it held the request"),
     Outcome.MAY_HAVE_RUN: Face(
-        500, False, "the worker died while it ran the request, and twice is not the same as once"
+        500, False, "it may have been run before its worker was lost, and the model declares idempotent = false"
     ),
-    Outcome.POISON_REQUEST: Face(500, False, "whatever ran the request failed"),
-    Outcome.CIRCUIT_OPEN: Face(503, True, "the workers of this model version keep dying"),
+    Outcome.POISON_REQUEST: Face(500, False, "whatever runs this request fails, and what ran without it did not"),
+    Outcome.CIRCUIT_OPEN: Face(503, True, "workers of this model version keep dying; it is tried again after a while"),
+    Outcome.OUT_OF_MEMORY: Face(500, False, "the request needs more memory than the model's workers have"),
     Outcome.MODEL_ERROR: Face(500, False, "the model failed"),
     Outcome.INVALID_INPUT: Face(400, False, "the model refused the input"),
 }
