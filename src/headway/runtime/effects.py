@@ -14,6 +14,7 @@ from headway.core.effects import (
     KillWorker,
     QuarantineRequest,
     ReportCircuit,
+    ReportMemoryCap,
     ReportStarvation,
     ResolveRequest,
     RetryParts,
@@ -29,7 +30,7 @@ from headway.runtime.held import Held, Running, TensorSplitter, part_input
 from headway.runtime.memory import MemoryGauge
 from headway.runtime.observer import Observer, ReplyInfo
 from headway.runtime.quarantine import Quarantine
-from headway.runtime.reports import report_circuit, report_retry, report_starvation, report_suspicion
+from headway.runtime.reports import report_circuit, report_memory_cap, report_retry, report_starvation, report_suspicion
 from headway.wire.frames import Buffer, ProtocolViolation
 from headway.wire.messages import (
     Abort,
@@ -100,6 +101,7 @@ class EffectRunner:
             ResolveRequest: self._resolve,
             RetryParts: report_retry,
             ReportCircuit: report_circuit,
+            ReportMemoryCap: report_memory_cap,
             SuspectWorker: report_suspicion,
             KillWorker: self._kill,
             QuarantineRequest: self._keep_out,
@@ -251,15 +253,8 @@ class EffectRunner:
     def execute_failed(self, message: ExecuteFailed, now: Instant) -> Event:
         running = self._pop(message.batch, message.worker)
         self._observer.batch_done(running.info(None, now))
-        outcome = failure_outcome(message.code)
+        outcome = Outcome.OUT_OF_MEMORY if message.out_of_memory else failure_outcome(message.code)
         return BatchFailed(message.worker, message.batch, message.elapsed, outcome, message.detail)
-
-    def size_of(self, batch: BatchId) -> tuple[VersionId, int, int]:
-        """Whose it is, its rows and its padded tokens. Raises ProtocolViolation for a batch that does not run."""
-        running = self._running.get(batch)
-        if running is None:
-            raise ProtocolViolation(f"an answer for batch {batch}, which does not run")
-        return running.key.version_id, running.rows, running.padded_tokens
 
     def emitted(self, message: Emitted) -> Event:
         held = self._held.get(message.request)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 
-from headway.core.effects import Remedy, ReportCircuit, ReportStarvation, RetryParts, SuspectWorker
+from headway.core.effects import Remedy, ReportCircuit, ReportMemoryCap, ReportStarvation, RetryParts, SuspectWorker
 from headway.core.units import SECOND, Instant
 
 log = logging.getLogger("headway.runtime")
@@ -48,6 +48,15 @@ def report_circuit(effect: ReportCircuit, now: Instant) -> None:
         )
     else:
         log.warning("model %s is served again: a batch came back", effect.version)
+
+
+def report_memory_cap(effect: ReportMemoryCap, now: Instant) -> None:
+    most = f"at most {effect.tokens} tokens" if effect.tokens else "as many tokens as they may"
+    if effect.failed:
+        text = "model %s ran out of memory with a batch of %d tokens; its batches have %s from now on"
+        log.warning(text, effect.version, effect.failed, most)
+    else:
+        log.info("model %s: its batches have %s again, to see whether there is memory for them", effect.version, most)
 
 
 def report_suspicion(effect: SuspectWorker, now: Instant) -> None:
