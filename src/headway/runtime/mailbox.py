@@ -96,7 +96,7 @@ class Mailbox:
         """Where the loop stood still since this turn was asked for, sockets are read first, which takes a round of it:
         a worker whose answer lies there has not hung."""
         if self._clock() - self._woken_at > STOOD_STILL:
-            self._loop.call_soon(self._loop.call_soon, self._drain)
+            self._loop.call_soon(self._drain)
         else:
             self._drain()
 
