@@ -18,6 +18,8 @@ ROOT = Path(__file__).parents[2]
 DOCUMENTS = [*sorted(ROOT.glob("*.md")), *sorted(ROOT.glob("docs/**/*.md")), *sorted(ROOT.glob("*/README.md"))]
 OPERATIONS = (ROOT / "docs" / "operations.md").read_text()
 TELEMETRY = ROOT / "src" / "headway" / "telemetry"
+FAMILIES = ("families", "failure_families", "tenant_families", "metrics")
+"""Where the metrics are named."""
 LONGEST_ARCHITECTURE = 60
 
 AT_START = (TokenizerUnavailable,)
@@ -91,7 +93,7 @@ def test_every_line_of_the_protocols_table_has_a_test_that_names_it() -> None:
 
 def test_the_metrics_that_are_told_are_those_that_there_are() -> None:
     told = set(re.findall(r"`(headway_\w+)`", OPERATIONS))
-    source = "".join((TELEMETRY / f"{name}.py").read_text() for name in ("families", "tenant_families", "metrics"))
+    source = "".join((TELEMETRY / f"{name}.py").read_text() for name in FAMILIES)
     families = set(re.findall(r'"(headway_\w+)"', source))
     composed = (ROOT / "src" / "headway" / "cli" / "server.py").read_text().partition("def _gauges")[2]
     gauges = re.findall(r'^ +"(\w+)": ', composed.partition("def ")[0], re.MULTILINE)

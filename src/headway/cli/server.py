@@ -20,7 +20,7 @@ from headway.config.cross_tenants import keyed
 from headway.config.errors import ConfigError, Problem
 from headway.config.load import Config
 from headway.config.settings import Settings
-from headway.core import tenant_views
+from headway.core import failure_views, tenant_views
 from headway.core.scheduler import Scheduler
 from headway.core.views import detail, devices
 from headway.gateway.access import Access
@@ -94,6 +94,7 @@ class Server:
             fallbacks=lambda: self._gateway.fallbacks,
             shares=lambda: tenant_views.shares(core),
             rooms=lambda: tenant_views.rooms(core),
+            stalls=lambda: failure_views.stalls(core, monotonic()),
         )
 
     def _explainer(self, config: Config, settings: Settings, specs: Sequence[VersionSpec]) -> Explainer:
