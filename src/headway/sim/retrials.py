@@ -117,7 +117,8 @@ class Retrials:
             version.too_large[tokens] = None
         halves = [self._said[ref] for ref in parts if ref in self._said]
         most = max((len(half.parts) for half in halves), default=0)
-        assert len(parts) == 1 or 2 * most <= len(halves) + 1, f"{halves} are no halves of {parts}"
+        open = sum(ref.request in self.ledger.open for ref in parts)
+        assert len(parts) == 1 or 2 * most <= open + 1, f"{halves} are no halves of {parts}"
         for ref in parts:
             answer: Answer = event.outcome
             if len(parts) > 1 and version.policy.idempotent and (too_large or failed < ALL_FAIL):
