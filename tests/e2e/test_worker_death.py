@@ -21,8 +21,6 @@ pytestmark = pytest.mark.e2e
 CLIENTS = 24
 GENEROUS_MS = 2_000
 """Less than any timer that would notice it otherwise. It is to be 100 ms, and this machine may be busy."""
-LOST = {"model_not_ready"}
-"""Who comes while nothing runs is told so."""
 
 
 class Load:
@@ -42,8 +40,6 @@ class Load:
             row = [float(number + 1)] * (1 + asked % 3)
             reply = await self._witness.ask(self._address, *row)
             self.answers.append((row, reply))
-            if reply.status == 503:
-                await asyncio.sleep(0.05)
 
     async def end(self) -> None:
         self._ending = True
@@ -62,7 +58,7 @@ class Load:
 
 
 @in_a_loop
-async def test_after_kill_9_under_load_nobody_hangs_ready_tells_the_truth_and_service_comes_back(
+async def test_after_kill_9_under_load_everybody_is_answered_and_ready_tells_the_truth(
     tmp_path: Path,
 ) -> None:
     async with pauses() as restarts, pauses() as held:
@@ -95,22 +91,17 @@ async def test_after_kill_9_under_load_nobody_hangs_ready_tells_the_truth_and_se
             await until(ready, "/ready says that the worker is back")
             await load.until_more_are_right(50)
             await load.end()
-            assert_all_right_or_retryable(load)
+            assert_all_right(load)
             reply = await witness.ask(server.address, 1, 2)
             assert reply.outputs["sum"] == [3]
             assert reply.outputs["process"] == server.workers() != [killed]
             (await books(server.address)).assert_just_what_clients_saw()
 
 
-def assert_all_right_or_retryable(load: Load) -> None:
+def assert_all_right(load: Load) -> None:
     for row, reply in load.answers:
-        if reply.status == 200:
-            assert reply.outputs["sum"] == [sum(row)]
-        else:
-            assert reply.status == 503, reply
-            assert reply.json["code"] in LOST
-            assert reply.json["retryable"] is True
-            assert int(reply.headers["retry-after"]) >= 1
+        assert reply.status == 200, reply
+        assert reply.outputs["sum"] == [sum(row)]
 
 
 @in_a_loop

@@ -13,6 +13,8 @@ from headway.gateway.errors import GivenUp, NotReady, UnknownModel
 from headway.wire.messages import InputMeta, ModelMeta, VersionStatus
 from headway.wire.safety import class_of
 
+SOON = 5 * SECOND
+"""A version that is expected back within this time is waited for."""
 RETRY_AFTER = SECOND
 """Said of a version that is not ready when the runtime does not say."""
 MAX_KEYS = 4096
@@ -76,9 +78,16 @@ class Version:
         return self.meta
 
     def require_ready(self) -> ModelMeta:
-        if self.meta is None or self.state != "ready":
+        """Or about to be again. Raises NotReady."""
+        if self.meta is None or not (self.state == "ready" or self._is_soon_back):
             raise self.not_ready()
         return self.meta
+
+    @property
+    def _is_soon_back(self) -> bool:
+        """It is being restarted, and whoever asks may as well wait for that, in the scheduler's queue like anybody."""
+        soon = self.state == "unavailable" and 0 < self.retry_after <= SOON
+        return soon and not self.settings.fallback
 
     def not_ready(self) -> NotReady:
         reason = f": {self.reason}" if self.reason else ""
