@@ -165,8 +165,9 @@ def _take_sequence(state: State, worker_id: WorkerId, request: RequestId, attemp
 
 
 def _learn_memory(state: State, pool: Pool, batch: RunningBatch) -> None:
-    """It was too large. One part alone cannot be made smaller."""
-    if len(batch.members) == 1:
+    """It was too large. One part alone cannot be made smaller; and of what is halved already something has been
+    learned, or one part that is never small enough would have everybody run alone."""
+    if len(batch.members) == 1 or batch.apart:
         return
     tokens = batch.rows * batch.length
     pool.memory.lower(tokens)
