@@ -28,6 +28,7 @@ from headway.gateway.admin import AdminGate
 from headway.gateway.catalog import CatalogModel, CatalogVersion
 from headway.gateway.edge import edge_of
 from headway.gateway.gateway import Gateway
+from headway.gateway.quarantine import Quarantine
 from headway.gateway.tokenizing import TokenizerUnavailable
 from headway.registry.spec import VersionSpec, default_versions
 from headway.runtime.clock import monotonic
@@ -81,6 +82,7 @@ class Server:
             explain=lambda model, version: self._explain(model, version),
             statistics=Statistics(counters, monotonic),
             reload=self.reload,
+            quarantine=Quarantine(self._runtime.quarantined, self._runtime.lift),
             edge=edge_of(self._settings.server),
         )
         self._metrics = Metrics(

@@ -24,6 +24,7 @@ from headway.gateway.errors import HeadwayError, InternalError, Unauthenticated,
 from headway.gateway.exchange import Handler, Pending, Request, Response, Stream
 from headway.gateway.fallback import Fallbacks
 from headway.gateway.http import PLAIN, HttpServer
+from headway.gateway.quarantine import Quarantine
 from headway.gateway.router import Router, path_of
 from headway.gateway.routes import Explain, Metrics, Reload, Routes, Statistics
 from headway.gateway.tracing import trace_id
@@ -57,6 +58,7 @@ class Gateway:
         explain: Explain | None = None,
         statistics: Statistics | None = None,
         reload: Reload | None = None,
+        quarantine: Quarantine | None = None,
         edge: Edge = PLAIN,
     ) -> None:
         self.catalog = Catalog(models)
@@ -77,6 +79,8 @@ class Gateway:
             explain,
             statistics,
             reload,
+            quarantine,
+            now,
             started,
         )
         self._router = self._routes.router()
