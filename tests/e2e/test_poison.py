@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.books import books
-from tests.e2e.client import Reply, in_a_loop, until
+from tests.e2e.client import Reply, ask, in_a_loop, until
 from tests.e2e.server import Server, running
 from tests.e2e.witness import EXITS, FAULTS, NO_MEMORY, RAISES, SEGFAULTS, WITNESS, Witness, pauses
 
@@ -89,6 +89,12 @@ async def test_of_64_of_which_one_kills_its_worker_63_are_answered_for_at_most_2
         again = await witness.ask(server.address, offender)
         assert (again.status, again.json["code"]) == (500, "poison_request")
         assert len(deaths(server)) == len(died), "what kills is not run any more"
+        (kept,) = (await ask(server.address, "/quarantine")).json["quarantine"]
+        assert how in kept["cause"]
+        lifted = await ask(server.address, f"/quarantine/witness/1/{kept['content']}", method="DELETE")
+        assert lifted.json == {"lifted": 1}
+        assert (await witness.ask(server.address, offender)).json["code"] == "poison_request"
+        assert len(deaths(server)) > len(died), "it was tried again"
 
 
 @in_a_loop
