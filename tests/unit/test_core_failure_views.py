@@ -34,14 +34,14 @@ def kill_all(world: World, deaths: int, first: int = 10) -> None:
 
 
 def test_a_version_without_failures_has_nothing_to_tell() -> None:
-    told = of(World())
+    told = of(World(watched=True))
     assert (told.deaths, told.suspected, told.quarantine, told.circuit(0)) == (0, (), {}, Circuit.CLOSED)
     assert (told.retries, told.retries_left) == (AT_LEAST, AT_LEAST)
-    assert stalls(World().scheduler, 0) == {}
+    assert stalls(World(watched=True).scheduler, 0) == {}
 
 
 def test_an_open_circuit_stalls_the_version_until_it_may_be_tried() -> None:
-    world = World()
+    world = World(watched=True)
     kill_all(world, DEATHS - 1)
     assert stalls(world.scheduler, 0) == {}
     kill_all(world, 1, first=50)
@@ -62,7 +62,7 @@ def suspect(world: World) -> DispatchBatch:
 
 
 def test_a_version_of_whose_workers_all_are_suspected_is_stalled_until_one_answers() -> None:
-    world = World(BatchPolicy(hang_floor=seconds(1)))
+    world = World(BatchPolicy(hang_floor=seconds(1)), watched=True)
     batch = suspect(world)
     assert of(world).suspected == (batch.worker,)
     assert list(stalls(world.scheduler, world.now)) == [V]
@@ -72,14 +72,14 @@ def test_a_version_of_whose_workers_all_are_suspected_is_stalled_until_one_answe
 
 
 def test_a_version_with_another_worker_gets_somewhere_though_one_is_suspected() -> None:
-    world = World(BatchPolicy(hang_floor=seconds(1)), workers=2)
+    world = World(BatchPolicy(hang_floor=seconds(1)), workers=2, watched=True)
     suspect(world)
     assert len(of(world).suspected) == 1
     assert stalls(world.scheduler, world.now) == {}
 
 
 def test_what_is_in_quarantine_is_told_with_its_end() -> None:
-    world = World(BatchPolicy(quarantine=seconds(60)))
+    world = World(BatchPolicy(quarantine=seconds(60)), watched=True)
     world.tell(ContentQuarantined(V, 7), ContentQuarantined(V, 8))
     assert of(world).refused(world.now) == {7: seconds(60), 8: seconds(60)}
     assert of(world).refused(seconds(60)) == {}
@@ -88,7 +88,7 @@ def test_what_is_in_quarantine_is_told_with_its_end() -> None:
 
 
 def test_retries_that_are_left_are_told_and_a_new_window_has_all_of_them() -> None:
-    world = World()
+    world = World(watched=True)
     (batch,) = dispatches(world.tell(arrive(1)))
     world.tell(
         WorkerLost(batch.worker, "signal SIGKILL", Loss.KILLED),

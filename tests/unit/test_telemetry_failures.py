@@ -85,7 +85,7 @@ def standing(world: World, now: int) -> Metrics:
 
 
 def test_a_version_is_ready_while_a_worker_gets_somewhere_and_its_circuit_is_shown() -> None:
-    world = World()
+    world = World(watched=True)
     assert value(standing(world, 0), "headway_version_ready", **ONE) == 1
     assert value(standing(world, 0), "headway_circuit_open", **ONE) == 0
     for number in range(10, 10 + DEATHS):
@@ -98,11 +98,11 @@ def test_a_version_is_ready_while_a_worker_gets_somewhere_and_its_circuit_is_sho
 
 
 def test_a_version_without_a_worker_is_not_ready() -> None:
-    assert value(standing(World(workers=0), 0), "headway_version_ready", **ONE) == 0
+    assert value(standing(World(workers=0, watched=True), 0), "headway_version_ready", **ONE) == 0
 
 
 def test_what_is_in_quarantine_and_what_retries_are_left_is_asked_for_at_scrape() -> None:
-    world = World()
+    world = World(watched=True)
     world.tell(ContentQuarantined(V, 7))
     assert value(standing(world, 0), "headway_quarantined_contents", **ONE) == 1
     assert value(standing(world, NEVER), "headway_quarantined_contents", **ONE) == 0

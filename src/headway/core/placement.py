@@ -63,7 +63,7 @@ class Placement:
         if worker.batches:
             self.busy[worker.id] = worker
         else:
-            self.busy.pop(worker.id, None)
+            self._rests(worker)
         if worker.has_room:
             self.free.setdefault(worker.id, worker)
         else:
@@ -74,8 +74,14 @@ class Placement:
         """It is gone for good."""
         self.workers.pop(worker.id, None)
         self.free.pop(worker.id, None)
-        self.busy.pop(worker.id, None)
+        self._rests(worker)
         self._running.remove(worker)
+
+    def _rests(self, worker: Worker) -> None:
+        """It has no batch: where nobody has one nobody is waited for."""
+        self.busy.pop(worker.id, None)
+        if not self.busy:
+            self.watch_at = NEVER
 
     @property
     def has_worker(self) -> bool:
