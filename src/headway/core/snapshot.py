@@ -204,7 +204,6 @@ def _restore_pool(state: State, saved: dict[str, Any]) -> None:
     pool.cap_memory()
     pool.breaker.restore(saved["breaker"])
     pool.quarantine.update((content, until) for content, until in saved["quarantine"])
-    pool.placement.watch_at = saved["watch_at"]
     pool.failed_in_a_row = saved["failed_in_a_row"]
     pool.outlook.restore(saved["outlook"])
     pool.arrivals.restore(saved["arrivals"])
@@ -284,6 +283,7 @@ def _restore_workers(state: State, saved: dict[str, Any], parts: dict[PartRef, Q
             pool.fair.enter(accounts[tenant])
     for id in dict.fromkeys([*saved["free"], *pool.placement.workers]):  # the free ones in their old order
         pool.placement.refresh(pool.placement.workers[id])
+    pool.placement.watch_at = saved["watch_at"]
 
 
 def _requeue(state: State, parts: Iterable[QueuedPart]) -> None:
