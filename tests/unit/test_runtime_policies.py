@@ -200,6 +200,7 @@ def slot(state: State, given_up: bool = False, cause: str = "", wait: int = 0) -
         ([slot(State.STARTING, cause="signal SIGKILL", wait=7)], META, False, "unavailable", "signal SIGKILL", 7),
         ([slot(State.LOST, True, "x"), slot(State.STARTING, wait=9)], META, False, "unavailable", "x", 9),
         ([slot(State.LOST, True, "load failed: no")], None, False, "failed", "load failed: no", 0),
+        ([slot(State.LOST, True, "x", wait=9), slot(State.LOST, True, "x")], META, False, "failed", "x", 9),
         ([slot(State.READY)], META, True, "draining", "", 0),
     ],
 )
