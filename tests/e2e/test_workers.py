@@ -34,7 +34,7 @@ from headway.core.losses import Loss
 from headway.core.outcomes import Outcome
 from headway.core.policy import BatchPolicy
 from headway.core.scheduler import Scheduler
-from headway.core.units import SECOND, Duration, ms
+from headway.core.units import SECOND, Duration, ms, seconds
 from headway.registry.spec import VersionSpec
 from headway.runtime import crew
 from headway.runtime.observer import BatchInfo, NullObserver, ReplyInfo
@@ -764,6 +764,7 @@ def test_an_onnx_file_that_is_none_is_not_tried_again(world, content):
     async def case(gateway: Gateway) -> None:
         await gateway.until_state("affine", "failed")
         assert "model affine/1: ONNX Runtime cannot load model.onnx" in gateway.status("affine").reason
+        assert gateway.status("affine").retry_after == 0, "never"
         assert Counter(gateway.watch.states)["lost"] == 1
 
     world.run(case)
@@ -805,6 +806,7 @@ def test_a_version_that_does_not_get_ready_in_time_is_given_up(world):
     async def case(gateway: Gateway) -> None:
         await gateway.until_state("stuck", "failed")
         assert gateway.status("stuck").reason == "not ready within 0.2 s"
+        assert gateway.status("stuck").retry_after > seconds(Workers().retry_given_up_s), "it is tried again then"
 
     world.run(case)
 

@@ -14,6 +14,9 @@ from headway.core.policy import BatchPolicy, ServerPolicy, Style
 from headway.core.tenancy import RateLimit, TenantPolicy
 from headway.core.units import NEVER, ms, seconds
 from headway.registry.placement import Place
+from headway.registry.spec import VersionSpec
+from headway.runtime.crew import LiveCrew
+from headway.runtime.observer import NullObserver
 from headway.runtime.policies import batch_policy, server_policy, tightest_slo_ms
 from headway.runtime.status import version_status
 from headway.runtime.worker_process import LEGAL, State
@@ -197,12 +200,30 @@ def slot(state: State, given_up: bool = False, cause: str = "", wait: int = 0) -
         ([slot(State.STARTING, cause="signal SIGKILL", wait=7)], META, False, "unavailable", "signal SIGKILL", 7),
         ([slot(State.LOST, True, "x"), slot(State.STARTING, wait=9)], META, False, "unavailable", "x", 9),
         ([slot(State.LOST, True, "load failed: no")], None, False, "failed", "load failed: no", 0),
+        ([slot(State.LOST, True, "x", wait=9), slot(State.LOST, True, "x")], META, False, "failed", "x", 9),
         ([slot(State.READY)], META, True, "draining", "", 0),
     ],
 )
 def test_a_versions_state_follows_from_its_slots(slots, meta, draining, state, reason, retry_after):
     status = version_status(V, slots, meta, draining, 0)
     assert (status.state, status.reason, status.retry_after, status.meta) == (state, reason, retry_after, meta)
+
+
+def test_the_gateway_hears_when_a_version_is_expected_back_each_time_that_it_dies_of_the_same():
+    told: list[Any] = []
+    spec = VersionSpec("m", 1, "/nowhere", "onnx", ModelSettings())
+    crew = LiveCrew({V: spec}, {V: PLACE}, lambda event: None, told.append, NullObserver(), lambda: 0)
+    slots = [slot(State.STARTING, cause="signal SIGKILL", wait=seconds(1))]
+    crew.join(SimpleNamespace(slots={V: slots}), SimpleNamespace())  # type: ignore[arg-type]
+    starting: Any = SimpleNamespace(id=1, version=V)
+    crew.worker_starting(starting, seconds(1))
+    slots[0] = slot(State.STARTING, cause="signal SIGKILL", wait=seconds(8))
+    crew.worker_starting(starting, seconds(8))
+    assert [status.retry_after for status in told] == [seconds(1), seconds(8)]
+    slots[0] = slot(State.READY, cause="signal SIGKILL")
+    for _ in range(2):
+        crew.slot_given_up(V)
+    assert [status.state for status in told[2:]] == ["ready"], "and what is not new it does not hear"
 
 
 def test_a_worker_that_ended_never_becomes_anything_else():

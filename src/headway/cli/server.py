@@ -82,6 +82,7 @@ class Server:
             explain=lambda model, version: self._explain(model, version),
             statistics=Statistics(counters, monotonic),
             reload=self.reload,
+            stalls=lambda: failure_views.stalls(core, monotonic()),
             quarantine=Quarantine(self._runtime.quarantined, self._runtime.lift),
             edge=edge_of(self._settings.server),
         )

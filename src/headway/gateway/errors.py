@@ -161,7 +161,7 @@ class NotReady(ServerError):
 
 
 class GivenUp(NotReady):
-    """It failed so often that it is not started again: only an operator can help."""
+    """It cannot be loaded and is not started again: only an operator can help."""
 
     code = "model_failed"
     retryable = False

@@ -165,11 +165,11 @@ class Routes:
         return _json(metadata(version, versions, version.declared()))
 
     def model_ready(self, request: Request, at: Parameters) -> Response:
-        version = self._asked(request, at)[1]
-        body: dict[str, Any] = {"name": version.model, "ready": version.ready}
-        if version.ready:
+        version, ready, state, reason = self._catalog.standing(self._asked(request, at)[1])
+        body: dict[str, Any] = {"name": version.model, "ready": ready}
+        if ready:
             return _json(body)
-        return _json(body | {"state": version.state, "reason": version.reason}, 503)
+        return _json(body | {"state": state, "reason": reason}, 503)
 
     def model_configuration(self, request: Request, at: Parameters) -> Response:
         version = self._asked(request, at)[1]
@@ -255,8 +255,8 @@ class Routes:
     def _readiness(self, is_shown: Callable[[str], bool]) -> Response:
         ready = self._catalog.ready
         models = [
-            {"model": v.model, "version": str(v.number), "ready": v.ready, "state": v.state, "reason": v.reason}
-            for v in self._catalog.all_versions()
+            {"model": v.model, "version": str(v.number), "ready": v_ready, "state": state, "reason": reason}
+            for v, v_ready, state, reason in self._catalog.standings()
             if is_shown(v.model)
         ]
         body: dict[str, Any] = {"ready": ready, "models": models}
@@ -301,7 +301,8 @@ class Routes:
         if told is None:
             raise version.not_ready()
         memory = None if version.meta is None else version.meta.memory
-        return _json(told | {"state": version.state, "reason": version.reason, "memory": memory})
+        _, _, state, reason = self._catalog.standing(version)
+        return _json(told | {"state": state, "reason": reason, "memory": memory})
 
     # -- common -----------------------------------------------------------------------------------
 

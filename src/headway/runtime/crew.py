@@ -212,4 +212,7 @@ def _as_found(meta: ModelMeta, report: SafetyReport) -> ModelMeta:
 
 
 def _same(one: VersionStatus, other: VersionStatus) -> bool:
+    """One that dies again of the same is expected back at another time."""
+    if one.retry_after or other.retry_after:
+        return False
     return (one.state, one.reason, one.meta) == (other.state, other.reason, other.meta)

@@ -82,7 +82,7 @@ class Slot:
         self._deaths = 0
 
     def expected_wait(self, now: Instant) -> Duration:
-        """Until it is ready, as far as one can tell."""
+        """Until it is ready, as far as one can tell; 0: it is overdue, or never will be."""
         return max(0, self._ready_expected_at - now)
 
     # -- owner of its worker -------------------------------------------------------------------
@@ -129,6 +129,8 @@ class Slot:
 
     def _give_up(self, why: str, cause: str) -> None:
         self.given_up = True
+        expected = seconds(self._again_s) + self._start_duration
+        self._ready_expected_at = self._supervisor.clock() + expected if self._again_s else 0
         log.error("%s: %s: %s", self.version, why, cause)
         self._supervisor.crew.slot_given_up(self.version)
 
