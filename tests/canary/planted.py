@@ -265,7 +265,7 @@ UNORDERED = (
     Canary(
         "versions are iterated through a set",
         "scheduler",
-        "in sorted(touched.values(), key=_number) if len(touched) > 1 else touched.values():",
+        "in sorted(touched.values(), key=_number) if len(touched) > 1 else list(touched.values()):",
         "in [touched[version] for version in set(touched)]:",
     ),
 )

@@ -10,6 +10,7 @@ from headway.core.errors import InvariantViolation
 from headway.core.events import (
     BatchCompleted,
     BatchFailed,
+    RequestCancelled,
     ServerConfigured,
     VersionConfigured,
     WorkerLost,
@@ -263,3 +264,12 @@ def test_a_restored_scheduler_knows_whose_turn_it_is():
     assert restored.handle([answer], ms(10)) == world.scheduler.handle([answer], ms(10))
     restored.check()
     assert restored.snapshot() == world.scheduler.snapshot()
+
+
+def test_whose_turn_it_was_and_who_went_away_keeps_no_cores_waiting():
+    world = Shared(2, {ONE: 1, TWO: 2, THREE: 1})
+    [running] = dispatches(world.tell(arrive(1, key=ONE)))
+    assert world.tell(arrive(2, key=TWO), at=ms(1)) == [], "it waits for both cores, and nobody overtakes it"
+    assert world.tell(arrive(3, key=THREE), at=ms(2)) == []
+    assert members(world.tell(RequestCancelled(2), at=ms(3))) == [[3]]
+    world.complete(running, at=ms(10))

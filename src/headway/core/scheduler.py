@@ -116,9 +116,9 @@ class Scheduler:
                 clock.tallies.mark(now)
         touched = state.touched
         if touched:
-            state.touched = {}
-            for device in sorted(touched.values(), key=_number) if len(touched) > 1 else touched.values():
+            for device in sorted(touched.values(), key=_number) if len(touched) > 1 else list(touched.values()):
                 decide(state, device, now)
+            state.touched = {}  # who is given up at its turn touches the device whose turn it is
         return effects
 
     def next_wakeup(self) -> Instant:
