@@ -37,6 +37,28 @@ def test_at_most_is_no_more_than_was_seen() -> None:
     assert outlook.at_most(FORESEEN) > 1.9 * FORESEEN
 
 
+def test_what_a_change_for_the_worse_taught_is_let_go_again_once_it_is_usual() -> None:
+    outlook = Outlook()
+    for _ in range(500):
+        outlook.learn(FORESEEN, FORESEEN)
+    for _ in range(100):
+        outlook.learn(FORESEEN, 4 * FORESEEN)
+    assert outlook.at_most(FORESEEN) > 4 * FORESEEN
+    for _ in range(ANSWERS):
+        outlook.learn(FORESEEN, 4 * FORESEEN)
+    assert 3.9 * FORESEEN < outlook.at_most(FORESEEN) < 4.3 * FORESEEN
+
+
+def test_soon_ones_that_are_late_by_many_times_say_nothing_of_those_far_off() -> None:
+    rng, outlook = Random(3), Outlook()
+    for number in range(ANSWERS):
+        soon = number % 2
+        foreseen = MILLISECOND if soon else FORESEEN
+        outlook.learn(foreseen, foreseen + int(10 * MILLISECOND * rng.random()))
+    assert 10 * MILLISECOND < outlook.at_most(MILLISECOND) < 15 * MILLISECOND
+    assert outlook.at_most(SECOND) < 1.2 * SECOND
+
+
 def test_what_is_expected_is_the_mean_of_the_last_few_dozen() -> None:
     outlook = Outlook()
     for _ in range(500):

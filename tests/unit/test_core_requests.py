@@ -88,6 +88,15 @@ def test_an_estimate_that_became_too_high_does_not_refuse_everybody_for_ever():
     assert 0 < refused < 20
 
 
+def test_who_finds_a_free_worker_is_let_in_whatever_was_learned_of_those_who_had_to_wait():
+    world = World()
+    outlook = world.scheduler._state.pools[V].outlook
+    for took in [100] * 100 + [10_000] * 100:
+        outlook.learn(ms(100), ms(took))
+    assert len(dispatches(world.tell(arrive(1, deadline=ms(50))))) == 1
+    assert outcomes(world.tell(arrive(2, deadline=ms(50)))) == {2: Outcome.DEADLINE_UNMEETABLE}
+
+
 def test_one_that_can_no_longer_make_its_deadline_is_resolved_and_not_run():
     world = World(BatchPolicy(shed=False))
     running = dispatches(world.tell(arrive(0)))[0]

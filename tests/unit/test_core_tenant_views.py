@@ -290,12 +290,13 @@ def test_what_is_foreseen_is_more_for_who_has_more_waiting() -> None:
 def test_the_forecast_is_told_with_how_it_turned_out() -> None:
     world = World(server=policy())
     outlook = world.scheduler._state.pools[V].outlook
-    for _ in range(40):
-        outlook.learn(ms(100), ms(150))
+    for took in [150] * 40 + [250]:
+        outlook.learn(ms(100), ms(took))
     found = detail(world.scheduler, V, 0)
     assert found is not None and found.forecast is not None
-    assert (found.forecast.answers, found.forecast.counts) == (40, True)
-    assert 1.1 < found.forecast.usual <= 1.5 <= found.forecast.at_most + 0.4
+    assert (found.forecast.answers, found.forecast.counts) == (41, True)
+    assert found.forecast.usual == pytest.approx(1.5, rel=0.05)
+    assert 0 < found.forecast.margin <= ms(100)
     plain = detail(World(ONE).scheduler, V, 0)
     assert plain is not None and plain.forecast is None
 

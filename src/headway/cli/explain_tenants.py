@@ -103,7 +103,7 @@ def forecast(told: Told | None) -> Iterator[str]:
         return
     yield (
         f"{told['answers']} answers were compared: they take {told['usual_ratio']:.2f} of what is foreseen as a rule, "
-        f"{told['at_most_ratio']:.2f} at most"
+        f"and hardly ever {told['margin_seconds']:.3f} s more than that"
     )
     if not told["counts"]:
         yield "that is too few to go by: so far only who would be late if it took half as long is refused"

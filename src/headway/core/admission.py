@@ -132,6 +132,8 @@ def _too_late(state: State, pool: Pool, candidate: Candidate, now: Instant) -> R
     patience = state.policy.patience
     due_in = min(left, patience[_class(patience, event.priority)])
     foreseen = candidate.foreseen = foresee(pool, event, budget, due_in, patience)
+    if not foreseen:
+        return None
     outlook = pool.outlook
     at_most = outlook.at_most(foreseen)
     if at_most <= budget:

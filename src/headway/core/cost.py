@@ -20,7 +20,7 @@ worth a batch for that.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from math import exp, log
 from typing import Any
 
@@ -88,6 +88,7 @@ class Cell:
 class CostModel:
     """Of one pool. Not measured yet: a fixed cost, which favours joining.
 
+    measured: batches that were measured.
     error: running mean of |log(actual / median)|.  coverage: running part of batches within upper.
     probes: which sizes nothing recent is known of.
     steady_from: rows from which on the cost has no further step: each joiner costs at least what
@@ -99,10 +100,10 @@ class CostModel:
         "_base",
         "_cells",
         "_next_fit",
-        "_seen",
         "coverage",
         "error",
         "lower_ratio",
+        "measured",
         "probes",
         "scale",
         "steady_from",
@@ -120,7 +121,7 @@ class CostModel:
         self.steady_from = 1
         self.probes = Probes()
         self._cells: dict[tuple[int, int], Cell] = {}
-        self._seen = 0
+        self.measured = 0
         self._astray = 0
         self._next_fit = 1
         self._base: dict[tuple[int, int], float] = {}
@@ -140,6 +141,15 @@ class CostModel:
     def upper(self, rows: int, length: int) -> Duration:
         return int(self.upper_ratio * self.median(rows, length))
 
+    def sizes(self) -> Iterable[Cell]:
+        """What it remembers, by about one size."""
+        return self._cells.values()
+
+    def mean_length(self) -> float:
+        """Of the rows that it remembers; 0 = it remembers none."""
+        rows = sum(cell.rows * cell.count for cell in self._cells.values())
+        return sum(cell.rows * cell.count * cell.length for cell in self._cells.values()) / rows if rows else 0.0
+
     def _evaluate(self, rows: int, length: int) -> float:
         if len(self._base) >= CACHE:
             self._base.clear()
@@ -152,14 +162,14 @@ class CostModel:
         """From a warm-up grid: the shape, and the spread around it. Several workers may tell theirs."""
         if not measurements:
             return
-        first = self._seen == 0
+        first = self.measured == 0
         for m in measurements:
             self._remember(m.rows, m.length, m.duration / self.scale)
             self.probes.measured(m.rows, m.length)
-        self._seen += len(measurements)
+        self.measured += len(measurements)
         if first:
             self._fit()
-            self._next_fit = 2 * self._seen
+            self._next_fit = 2 * self.measured
             ratios = sorted(m.duration / max(1, self.median(m.rows, m.length)) for m in measurements)
             self.lower_ratio = min(0.95, ratios[len(ratios) // 20])
             self.upper_ratio = max(1.05, ratios[-1 - len(ratios) // 20])
@@ -171,22 +181,22 @@ class CostModel:
             return
         ratio = duration / expected
         stale = self.probes.observed(rows, length)
-        if self._seen and ratio > FIRST_SEEN and self._is_new(rows, length):
+        if self.measured and ratio > FIRST_SEEN and self._is_new(rows, length):
             self._remember(rows, length, expected / self.scale)
             return
-        self._seen += 1
+        self.measured += 1
         off = log(ratio)
-        self.error += (abs(off) - self.error) / min(self._seen, 256)
+        self.error += (abs(off) - self.error) / min(self.measured, 256)
         self.coverage += ((ratio <= self.upper_ratio) - self.coverage) / 256
         self._track(ratio)
         if stale and abs(off) > CLIP:
-            self._next_fit = min(self._next_fit, self._seen + REFIT_SOON)
-        if self._seen >= SHAPED:
+            self._next_fit = min(self._next_fit, self.measured + REFIT_SOON)
+        if self.measured >= SHAPED:
             self._follow(off)
         self._remember(rows, length, duration / self.scale)
-        if self._seen >= self._next_fit:
+        if self.measured >= self._next_fit:
             self._fit()
-            self._next_fit = self._seen + min(self._seen, REFIT_AT_MOST)
+            self._next_fit = self.measured + min(self.measured, REFIT_AT_MOST)
 
     def _is_new(self, rows: int, length: int) -> bool:
         cell = self._cells.get(_cell(rows, length))
@@ -243,7 +253,7 @@ class CostModel:
             "ratios": [self.lower_ratio, self.upper_ratio],
             "quality": [self.error, self.coverage],
             "cells": [[*key, c.rows, c.length, c.took, c.count, c.last] for key, c in self._cells.items()],
-            "seen": [self._seen, self._next_fit, self._astray],
+            "seen": [self.measured, self._next_fit, self._astray],
             "probes": self.probes.snapshot(),
         }
 
@@ -255,7 +265,7 @@ class CostModel:
         model.lower_ratio, model.upper_ratio = state["ratios"]
         model.error, model.coverage = state["quality"]
         model._cells = {(a, b): Cell(*cell) for a, b, *cell in state["cells"]}
-        model._seen, model._next_fit, model._astray = state["seen"]
+        model.measured, model._next_fit, model._astray = state["seen"]
         model.steady_from = model._last_step()
         model.probes = Probes.restore(state["probes"])
         return model

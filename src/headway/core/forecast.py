@@ -46,7 +46,7 @@ def foresee(pool: Pool, event: RequestArrived, budget: Duration, due_in: Duratio
     ahead += _served_meanwhile(fair, event.tenant, account, ahead)
     if fair.work > pool.work_waiting and not device.is_contended:
         ahead = own + int((ahead - own) * pool.work_waiting / fair.work)  # the others' workers take the rest
-    length = _usual_length(pool, event)
+    length = pool.mean_length() or max(part.length for part in event.parts)
     rows = _rows_together(pool, length)
     saves = pool.cost.median(rows, length) / max(1, rows * pool.cost.median(1, length))
     last = max(event.parts, key=_length)
@@ -102,10 +102,6 @@ def _rows_together(pool: Pool, length: int) -> int:
             best, best_cost = tried, each
         tried = min(rows, 2 * tried) if tried < rows else rows + 1
     return best
-
-
-def _usual_length(pool: Pool, event: RequestArrived) -> int:
-    return max(1, pool.tokens // pool.rows) if pool.rows else max(part.length for part in event.parts)
 
 
 def _until_free(pool: Pool, now: Instant) -> Duration:

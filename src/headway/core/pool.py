@@ -222,6 +222,10 @@ class Pool:
         """Device nanoseconds (times cores) that a part would take alone."""
         return self.cost.median(rows, length) * max(1, self.policy.cores)
 
+    def mean_length(self) -> int:
+        """Of the rows that wait, at least 1; 0 = none waits."""
+        return max(1, self.tokens // self.rows) if self.rows else 0
+
     def latest_start(self, deadline: Instant, rows: int, length: int) -> Instant:
         """When a part must start, alone, to be in time at the upper quantile of what it takes."""
         if deadline == NEVER:

@@ -188,12 +188,12 @@ class TenantDetail:
 class ForecastDetail:
     """How forecasts of answers turned out.  answers: how many were compared.
     counts: whether that is enough for anybody to be refused by them.
-    usual, at_most: of what is foreseen, what it takes on average and hardly ever exceeds."""
+    usual: what it takes on average, over what was foreseen.  margin: what it hardly ever takes beyond that."""
 
     answers: int
     counts: bool
     usual: float
-    at_most: float
+    margin: Duration
 
 
 def forecast(pool: Pool) -> ForecastDetail | None:
@@ -201,11 +201,11 @@ def forecast(pool: Pool) -> ForecastDetail | None:
     if not pool.policy.shed or pool.policy.style is Style.SEQUENCE:
         return None
     outlook = pool.outlook
-    return ForecastDetail(outlook.seen, outlook.is_tried, outlook.expect(SECOND) / SECOND, outlook.worst)
+    return ForecastDetail(outlook.seen, outlook.is_tried, outlook.expect(SECOND) / SECOND, int(outlook.margin))
 
 
 def tenants(state: State, pool: Pool, now: Instant) -> list[TenantDetail]:
-    starving, length = _starving(pool.device), _usual_length(pool)
+    starving, length = _starving(pool.device), max(1, pool.mean_length() or round(pool.cost.mean_length()))
     least = min((account.counter for account in pool.fair.backlogged.values()), default=0)
     return [_detail(state, pool, n, starving.get(n, ()), length, least, now) for n in _names(state.tenancy)]
 
@@ -279,12 +279,3 @@ def _foreseen(state: State, pool: Pool, tenant: Tenant, length: int) -> Duration
     patience = state.policy.patience
     event = RequestArrived(0, tenant, BatchKey(*pool.version, ""), (Part(1, length),))
     return pool.outlook.expect(foresee(pool, event, 0, patience[min(USUAL_CLASS, len(patience) - 1)], patience))
-
-
-def _usual_length(pool: Pool) -> int:
-    """Of what waits; else of what has run."""
-    if pool.rows:
-        return max(1, pool.tokens // pool.rows)
-    seen = [(rows * batches, length) for _, _, rows, length, _, batches, _ in pool.cost.snapshot()["cells"]]
-    rows = sum(count for count, _ in seen)
-    return max(1, round(sum(count * length for count, length in seen) / rows)) if rows else 1

@@ -249,16 +249,15 @@ def _linger_detail(linger: Linger) -> LingerDetail:
 
 def _cost_detail(pool: Pool) -> CostDetail:
     cost = pool.cost
-    state = cost.snapshot()
     return CostDetail(
-        measured=state["seen"][0],
+        measured=cost.measured,
         terms=_terms(cost.weights, cost.scale),
         scale=cost.scale,
         lower_ratio=cost.lower_ratio,
         upper_ratio=cost.upper_ratio,
         error=cost.error,
         coverage=cost.coverage,
-        seen=[SizeSeen(rows, length, n, int(took * cost.scale)) for _, _, rows, length, took, n, _ in state["cells"]],
+        seen=[SizeSeen(c.rows, c.length, c.count, int(c.took * cost.scale)) for c in cost.sizes()],
         predict=lambda rows, length: (cost.lower(rows, length), cost.median(rows, length), cost.upper(rows, length)),
     )
 

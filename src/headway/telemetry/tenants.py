@@ -88,14 +88,14 @@ def name_of(tenant: Tenant) -> Tenant | None:
 
 
 def forecast(detail: ForecastDetail | None) -> dict[str, Any] | None:
-    """How long an answer took, over what was foreseen at its arrival; None where nobody is refused by that."""
+    """What answers took beside what was foreseen at their arrival; None where nobody is refused by that."""
     if detail is None:
         return None
     return {
         "answers": detail.answers,
         "counts": detail.counts,
         "usual_ratio": round(detail.usual, 3),
-        "at_most_ratio": round(detail.at_most, 3),
+        "margin_seconds": seconds(detail.margin),
     }
 
 
