@@ -20,7 +20,7 @@ from tests.canary.failures import FAILURES
 from tests.canary.fair import FAIR
 from tests.canary.planted import CANARIES, UNORDERED, Canary, plant
 
-BUDGET = (1, 2, 4, 6, 7, 8, 11, 20, 41, 47, 49, 86, 98, 301, 3, 9, 15, *range(21, 41))
+BUDGET = (1, 2, 4, 6, 7, 8, 11, 20, 41, 47, 49, 86, 98, 301, 556, 3, 9, 15, *range(21, 41))
 """The same worlds for the clean core and for every bug; first those that notice something that few do."""
 FAIR_BUDGET = ((1, False), (2, False), (4, False), (9, True), (45, False))
 """Seeds of fair worlds, and whether with deadlines."""
