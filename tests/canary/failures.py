@@ -96,6 +96,18 @@ FAILURES = (
         "            if True:\n",
     ),
     Canary(
+        "who hangs keeps his cores",
+        "device",
+        "return (worker for worker in busy if not worker.is_suspected)",
+        "return busy",
+    ),
+    Canary(
+        "nobody looks at the cores that who hangs leaves",
+        "watch",
+        "                state.touch(pool)  # what it keeps busy counts as free from now on\n",
+        "",
+    ),
+    Canary(
         "nothing is kept in quarantine",
         "fleet",
         "    pool.quarantine[event.content] = now + pool.policy.quarantine\n",

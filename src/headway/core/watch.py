@@ -27,6 +27,7 @@ def look(state: State, pool: Pool, now: Instant) -> None:
                 state.effects.append(KillWorker(worker.id, running.id, story))
             else:
                 worker.is_suspected = True
+                state.touch(pool)  # what it keeps busy counts as free from now on
                 worker.watch_at = now + worker.patience
                 state.effects.append(SuspectWorker(worker.id, running.id, story))
         placement.watch_at = min(placement.watch_at, worker.watch_at)

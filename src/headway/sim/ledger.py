@@ -67,7 +67,7 @@ class TrackedBatch:
 
 @dataclass(slots=True)
 class TrackedWorker:
-    """aborting: (request, attempt) -> has AbortSequence been asked for."""
+    """sequences: (request, attempt) -> has AbortSequence been asked for.  suspected: while it has this batch."""
 
     worker: WorkerId
     version: VersionId
@@ -76,6 +76,11 @@ class TrackedWorker:
     capacity: Capacity = NO_ROOM
     batches: dict[BatchId, TrackedBatch] = field(default_factory=dict)
     sequences: dict[tuple[RequestId, int], bool] = field(default_factory=dict)
+    suspected: BatchId | None = None
+
+    @property
+    def keeps_cores(self) -> bool:
+        return bool(self.batches) and self.suspected not in self.batches
 
     @property
     def has_free_slot(self) -> bool:
@@ -169,7 +174,7 @@ class Ledger:
         """Cores of a device that are taken by what runs. surely: that cannot be about to end."""
         versions = [version for version in self.versions.values() if version.policy.device == device]
         counted = [version for version in versions if not (surely and version.hands_over)]
-        return sum(self.need(v) for v in counted for worker in v.workers.values() if worker.batches)
+        return sum(self.need(v) for v in counted for worker in v.workers.values() if worker.keeps_cores)
 
     @property
     def bytes(self) -> int:

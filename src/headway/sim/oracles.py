@@ -160,6 +160,7 @@ class Oracle:
             return
         floor = self.ledger.versions[worker.version].policy.hang_floor
         least = 2 * floor if isinstance(effect, KillWorker) else floor
+        worker.suspected = effect.batch
         self._require(self._now - running[1].started >= least, f"{effect} after {self._now - running[1].started} ns")
 
     def _may_give_up(self, request: TrackedRequest, outcome: Outcome) -> bool:
