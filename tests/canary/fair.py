@@ -68,14 +68,14 @@ FAIR = (
     Canary(
         "a batch that dies with its worker stays charged",
         "answers",
-        "            correct(account, -amount * account.weight)\n",
-        "            pass\n",
+        "        pool.device.correct(account, -amount * account.weight)\n",
+        "        pass\n",
     ),
     Canary(
         "what a dead batch was to cost stays unsettled",
         "answers",
-        "            account.pending -= amount\n            correct(",
-        "            correct(",
+        "        account.pending -= amount\n        pool.device.correct(",
+        "        pool.device.correct(",
     ),
     Canary(
         "what a batch was to cost stays unsettled",

@@ -145,8 +145,8 @@ CANARIES = (
     Canary(
         "a ceiling that falls leaves the timers where they were",
         "answers",
-        "        state.reconsider(pool)\n",
-        "",
+        "        pool.renew_delay()\n        state.reconsider(pool)\n",
+        "        pool.renew_delay()\n",
     ),
     Canary(
         "drain does not flush",
@@ -171,12 +171,6 @@ CANARIES = (
         "workers",
         "if self.state is not WorkerState.READY:",
         "if self.state not in (WorkerState.READY, WorkerState.DRAINING):",
-    ),
-    Canary(
-        "a lost worker's requests are forgotten",
-        "answers",
-        "        _fail_members(state, worker, batch, Outcome.WORKER_LOST, detail)\n",
-        "",
     ),
     Canary(
         "equals leave in the wrong order",

@@ -16,13 +16,15 @@ from headway.sim.fair_worlds import FairWorldFailed, run_fair_world
 from headway.sim.oracles import Oracle, OracleViolation
 from headway.sim.tenants import TenantLoad, TenantScenario, burst, requests, simulate_tenants
 from headway.sim.worlds import WorldFailed, run_world
+from tests.canary.failures import FAILURES
 from tests.canary.fair import FAIR
 from tests.canary.planted import CANARIES, UNORDERED, Canary, plant
 
-BUDGET = (1, 2, 4, 6, 7, 8, 11, 20, 86, 98, 301, 3, 9, 15, *range(21, 41))
+BUDGET = (1, 2, 4, 6, 7, 8, 11, 20, 41, 47, 49, 86, 98, 301, 556, 3, 9, 15, *range(21, 41))
 """The same worlds for the clean core and for every bug; first those that notice something that few do."""
 FAIR_BUDGET = ((1, False), (2, False), (4, False), (9, True), (45, False))
 """Seeds of fair worlds, and whether with deadlines."""
+FAILURES_BUDGET = (2, 4, 7, 8, 17, 38, 112)
 ORDER_BUDGET = ("1", "25")
 HASH_SEEDS = ("1", "2", "3", "4", "5")
 ROOT = Path(__file__).parents[2]
@@ -38,6 +40,19 @@ def test_the_worlds_notice_that(canary: Canary) -> None:
     scheduler = plant(canary)
     with pytest.raises(WorldFailed):
         for seed in BUDGET:
+            run_world(seed, scheduler)
+
+
+def test_a_clean_core_passes_the_worlds_that_must_catch_what_is_done_wrongly_about_failures() -> None:
+    for seed in FAILURES_BUDGET:
+        run_world(seed)
+
+
+@pytest.mark.parametrize("canary", FAILURES, ids=str)
+def test_the_worlds_notice_that_about_failures(canary: Canary) -> None:
+    scheduler = plant(canary)
+    with pytest.raises(WorldFailed):
+        for seed in FAILURES_BUDGET:
             run_world(seed, scheduler)
 
 

@@ -9,10 +9,13 @@ import pytest
 
 from headway.config.errors import ConfigError, Problem
 from headway.config.settings import Server, Settings
+from headway.core.ids import VersionId
 from headway.gateway.admin import AdminGate, is_loopback
 from headway.gateway.exchange import Request, Response
 from headway.gateway.gateway import Gateway
 from headway.gateway.keys import new_key
+from headway.gateway.quarantine import Quarantine
+from headway.wire.messages import Quarantined
 from tests.conformance.http_world import GOOD, World, model, run, world
 
 PATH = "/v2/models/add/explain"
@@ -85,11 +88,33 @@ def test_every_loopback_address_is_this_host(peer: str) -> None:
 
 
 KEY = new_key("boss")
+
+
+class Kept:
+    """One content in quarantine."""
+
+    def __init__(self) -> None:
+        self.kept = {
+            0xABC: Quarantined("add", 1, 0xABC, since=0, until=1 << 62, request=7, tenant="t", cause="SIGSEGV")
+        }
+        self.lifted: list[tuple[VersionId, int]] = []
+
+    def lift(self, version: VersionId, content: int) -> int:
+        self.lifted.append((version, content))
+        return len(self.kept) if content in (0, 0xABC) else 0
+
+    @property
+    def book(self) -> Quarantine:
+        return Quarantine(self.kept.values, self.lift)
+
+
 ADMIN = [
     ("GET", PATH),
     ("GET", "/v2/models/add/versions/1/explain"),
     ("GET", "/metrics"),
     ("POST", "/reload"),
+    ("GET", "/quarantine"),
+    ("DELETE", "/quarantine/add/1"),
     ("POST", "/v2/repository/models/add/load"),
     ("POST", "/v2/repository/models/add/unload"),
 ]
@@ -101,7 +126,12 @@ async def nothing_changed() -> dict[str, Any]:
 
 def operated(server: Server, **more: Any) -> Any:
     """A world that has all pages for operators."""
-    pages = {"metrics": lambda: (b"text/plain", b"up 1\n"), "explain": told, "reload": nothing_changed}
+    pages = {
+        "metrics": lambda: (b"text/plain", b"up 1\n"),
+        "explain": told,
+        "reload": nothing_changed,
+        "quarantine": Kept().book,
+    }
     return world(settings=Settings(server=server), **pages, **more)
 
 
@@ -206,3 +236,36 @@ def test_a_reload_that_breaks_is_an_opaque_error_and_nobody_to_reload_is_no_such
     assert (reply.status, reply.json["code"]) == (500, "internal") and "secret" not in reply.json["error"]
     assert asked("/reload", method="POST").status == 404
     assert asked("/reload", reload=nothing_changed).status == 405
+
+
+def test_what_is_in_quarantine_is_listed_with_its_cause() -> None:
+    (entry,) = asked("/quarantine", quarantine=Kept().book).json["quarantine"]
+    assert (entry["model"], entry["version"], entry["content"]) == ("add", "1", "0000000000000abc")
+    assert (entry["request"], entry["tenant"], entry["cause"]) == (7, "t", "SIGSEGV")
+    assert entry["left_s"] > 0
+
+
+def test_a_content_is_lifted_by_its_name_and_all_of_a_version_without() -> None:
+    kept = Kept()
+    assert asked("/quarantine/add/1/abc", "DELETE", quarantine=kept.book).json == {"lifted": 1}
+    assert asked("/quarantine/add/1", "DELETE", quarantine=kept.book).json == {"lifted": 1}
+    assert kept.lifted == [(VersionId("add", 1), 0xABC), (VersionId("add", 1), 0)]
+
+
+@pytest.mark.parametrize(
+    ("path", "status"),
+    [
+        ("/quarantine/add/1/abd", 404),
+        ("/quarantine/add/1/xyz", 400),
+        ("/quarantine/add/1/0", 400),
+        ("/quarantine/add/1/11112222333344445", 400),
+        ("/quarantine/add/9", 404),
+        ("/quarantine/nope/1", 404),
+    ],
+)
+def test_what_is_not_in_quarantine_is_said_to_be_so(path: str, status: int) -> None:
+    assert asked(path, "DELETE", quarantine=Kept().book).status == status
+
+
+def test_without_a_quarantine_there_is_no_such_page() -> None:
+    assert asked("/quarantine").status == 404

@@ -8,6 +8,7 @@ import pytest
 
 from headway import __version__
 from headway.config.settings import Settings
+from headway.core.ids import VersionId
 from headway.gateway.catalog import CatalogModel
 from headway.wire.messages import InputMeta, ModelMeta, Submit, VersionStatus
 from tests.conformance.http_world import ADD, GOOD, model, run, world
@@ -129,7 +130,8 @@ def test_a_version_in_any_state_but_ready_takes_no_requests_and_says_why(state: 
             w.gateway.deliver(VersionStatus("add", 1, state, ADD, "so it is", 7_000_000_000))
             answer = await w.infer("add", GOOD)
             assert (answer.status, answer.headers["retry-after"]) == (503, "7")
-            assert state in answer.json["error"] and "so it is" in answer.json["error"]
+            told = "being restarted, ready in about 7 s" if state == "unavailable" else state
+            assert told in answer.json["error"] and "so it is" in answer.json["error"]
             ready = await w.ask("GET", "/v2/models/add/ready")
             assert ready.status == 503
             assert ready.json == {"name": "add", "ready": False, "state": state, "reason": "so it is"}
@@ -173,6 +175,58 @@ def test_ready_is_false_until_every_configured_version_is_ready() -> None:
                 },
                 {"model": "add", "version": "2", "ready": True, "state": "ready", "reason": ""},
             ]
+
+    run(scenario())
+
+
+WHY = "8 workers died in a row, it is tried again in 7 s"
+
+
+def test_a_version_whose_workers_get_nowhere_is_not_ready_and_yet_takes_requests() -> None:
+    """The scheduler refuses them, with the reason, but for the one that may try. C9."""
+    stalled: dict[VersionId, str] = {}
+
+    async def scenario() -> None:
+        async with world(models=[model("add", 1, 2)], stalls=lambda: stalled) as w:
+            assert (await w.ask("GET", "/ready")).status == 200
+            stalled[VersionId("add", 2)] = WHY
+            for path in ("/ready", "/v2/health/ready", "/v2/models/add/ready", "/v2/models/add/versions/2/ready"):
+                assert (await w.ask("GET", path)).status == 503, path
+            assert (await w.ask("GET", "/v2/models/add/versions/1/ready")).status == 200
+            told = (await w.ask("GET", "/v2/models/add/versions/2/ready")).json
+            assert told == {"name": "add", "ready": False, "state": "stalled", "reason": WHY}
+            first, second = (await w.ask("GET", "/ready")).json["models"]
+            assert (first["ready"], second["ready"], second["state"], second["reason"]) == (True, False, "stalled", WHY)
+            (entry,) = (await w.ask("POST", "/v2/repository/index", {"ready": True})).json
+            assert entry["version"] == "1"
+            assert (await w.infer("add", GOOD)).status == 200
+            del stalled[VersionId("add", 2)]
+            assert (await w.ask("GET", "/ready")).status == 200, "nothing of it is kept"
+
+    run(scenario())
+
+
+def test_a_version_that_is_not_ready_at_all_says_so_rather_than_that_it_is_stalled() -> None:
+    async def scenario() -> None:
+        async with world(models=[model("add", 1)], stalls=lambda: {VersionId("add", 1): WHY}) as w:
+            w.gateway.deliver(VersionStatus("add", 1, "unavailable", ADD, "signal SIGKILL"))
+            assert (await w.ask("GET", "/v2/models/add/ready")).json["state"] == "unavailable"
+
+    run(scenario())
+
+
+def test_liveness_asks_nobody_whatever_is_wrong_with_models() -> None:
+    """C7."""
+
+    def stalls() -> dict[VersionId, str]:
+        raise AssertionError("liveness asked for the state of models")
+
+    async def scenario() -> None:
+        async with world(stalls=stalls) as w:
+            w.gateway.deliver(VersionStatus("add", 1, "failed", None, "load failed"))
+            for path in ("/health", "/v2/health/live"):
+                assert (await w.ask("GET", path)).status == 200
+            assert w.runtime.said == []
 
     run(scenario())
 

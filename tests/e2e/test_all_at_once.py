@@ -37,7 +37,7 @@ backoff_s = 0.02
 max_failures = 0
 """
 TEMPORARY = {"worker_lost", "model_not_ready", "no_worker"}
-OF_THE_WITNESS = {"model_error", "invalid_input"}
+OF_THE_WITNESS = {"model_error", "invalid_input", "poison_request"}
 
 
 class Crowd:

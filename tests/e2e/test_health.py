@@ -13,7 +13,7 @@ from tests.models import affine
 pytestmark = pytest.mark.e2e
 
 LOADS_NEVER = "raise RuntimeError('no such weights')\n"
-CONFIG = "[workers]\nbackoff_s = 0.01\nmax_failures = 2\n"
+CONFIG = "[workers]\nbackoff_s = 0.01\nmax_failures = 2\nretry_given_up_s = 0\n"
 
 
 @in_a_loop

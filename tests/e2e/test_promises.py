@@ -32,7 +32,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def slow(root: Path) -> Witness:
-    return Witness(root, "slow", settings=ONE_BY_ONE, options=f"delay_ms = {TAKES_MS}")
+    return Witness(root, "slow", settings=f"hang_s = 0\n{ONE_BY_ONE}", options=f"delay_ms = {TAKES_MS}")
 
 
 @pytest.fixture(scope="module")

@@ -17,7 +17,8 @@ import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -26,11 +27,16 @@ import pytest
 import uvloop
 
 from headway.config.settings import Batching, ModelSettings, Recorder, Settings, WarmUp, Workers
+from headway.core.effects import Effect, KillWorker, SuspectWorker
+from headway.core.events import Event, WorkerLost
 from headway.core.ids import BatchKey, Part, VersionId
+from headway.core.losses import Loss
 from headway.core.outcomes import Outcome
+from headway.core.policy import BatchPolicy
 from headway.core.scheduler import Scheduler
-from headway.core.units import SECOND
+from headway.core.units import SECOND, Duration, ms, seconds
 from headway.registry.spec import VersionSpec
+from headway.runtime import crew
 from headway.runtime.observer import BatchInfo, NullObserver, ReplyInfo
 from headway.runtime.replay import replay
 from headway.runtime.runtime import Runtime
@@ -85,6 +91,59 @@ class Model:
         return results
 """
 
+ENDING = """
+import os, signal, sys
+
+class Model:
+    inputs = {"x": ("FP32", [-1, 1])}
+    outputs = {"y": ("FP32", [-1, 1])}
+
+    def execute(self, requests):
+        for request in requests:
+            how = request.parameters.get("how", "")
+            if how.startswith("SIG"):
+                os.kill(os.getpid(), getattr(signal, how))
+            elif how.startswith("CUDA"):
+                raise RuntimeError(how)
+            elif how == "MemoryError":
+                sys.modules["headway.worker.batches"].pack = None  # it comes beside the batch
+                sys.modules["headway.worker.batches"].raised = short_of_memory
+                raise ValueError
+            elif how == "garbage":
+                os.write(CHANNEL(), b"\\xff" * 64)
+            elif how:
+                sys.exit(7)
+        return [{"y": request["x"] * 2} for request in requests]
+
+
+def short_of_memory(*args):
+    raise MemoryError
+
+
+def CHANNEL():
+    "The one socket that is open."
+    for fd in os.listdir("/proc/self/fd"):
+        try:
+            if os.readlink(f"/proc/self/fd/{fd}").startswith("socket:"):
+                return int(fd)
+        except OSError:
+            continue
+"""
+
+ENDS = [
+    ("SIGKILL", Loss.KILLED),
+    ("SIGHUP", Loss.KILLED),
+    ("SIGQUIT", Loss.KILLED),
+    ("SIGSEGV", Loss.CRASHED),
+    ("SIGABRT", Loss.CRASHED),
+    ("SIGUSR2", Loss.CRASHED),
+    ("sys.exit", Loss.CRASHED),
+    ("CUDA error: device-side assert triggered", Loss.CRASHED),
+    ("CUDA error: uncorrectable ECC error encountered", Loss.DEVICE_LOST),
+    ("MemoryError", Loss.OUT_OF_MEMORY),
+    ("garbage", Loss.PROTOCOL),
+]
+
 COUNTING = """
 import os
 
@@ -107,16 +166,24 @@ class Model:
 
 
 class Watch(NullObserver):
-    def __init__(self) -> None:
+    def __init__(self, changed: asyncio.Event) -> None:
+        self.changed = changed
         self.batches: list[BatchInfo] = []
         self.replies: list[ReplyInfo] = []
         self.states: list[str] = []
+        self.losses: list[Loss] = []
+        self.effects: list[Effect] = []
 
     def batch_done(self, batch: BatchInfo) -> None:
         self.batches.append(batch)
 
     def written(self, reply: ReplyInfo) -> None:
         self.replies.append(reply)
+
+    def handled(self, now: int, events: Sequence[Event], effects: Sequence[Effect]) -> None:
+        self.losses += [event.loss for event in events if isinstance(event, WorkerLost)]
+        self.effects += effects
+        self.changed.set()
 
     def worker_state(self, worker: int, version: VersionId, state: str, cause: str) -> None:
         self.states.append(state)
@@ -130,11 +197,11 @@ class Gateway:
         self.replies: dict[int, Reply] = {}
         self.chunks: dict[int, list[Any]] = {}
         self.statuses: dict[VersionId, list[VersionStatus]] = {}
-        self.watch = Watch()
+        self.changed = asyncio.Event()
+        self.watch = Watch(self.changed)
         self.last = 0
         self.received: dict[int, int] = {}
         self.written: dict[int, int] = {}
-        self.changed = asyncio.Event()
         self.errors: list[BaseException] = []
         self.runtime = Runtime(settings, specs, self._deliver, self.watch, fatal=self.errors.append)
 
@@ -206,6 +273,13 @@ class Gateway:
         reply = await self.reply(request)
         assert reply.outcome is Outcome.COMPLETED, reply
         return [to_numpy(outputs[0]).tolist() for outputs in reply.outputs]
+
+    def losses(self) -> list[Loss]:
+        return self.watch.losses
+
+    def decided(self, kind: type[Effect]) -> list[Any]:
+        """Effects of this kind, so far."""
+        return [effect for effect in self.watch.effects if isinstance(effect, kind)]
 
     def pids(self, model: str) -> list[int]:
         slots = self.runtime._supervisor.slots[VersionId(model, 1)]
@@ -350,7 +424,7 @@ def test_inputs_of_many_megabytes_arrive_whole(world):
     world.run(case)
 
 
-def test_a_part_that_the_model_refuses_fails_alone_and_a_batch_that_raises_fails_whole(world):
+def test_a_part_that_the_model_refuses_fails_alone_and_of_a_batch_that_raises_only_who_makes_it_raise(world):
     world.gated(small(batching=Batching(hold=True, max_batch_size=2, max_queue_delay_ms=10_000)))
 
     async def case(gateway: Gateway) -> None:
@@ -360,12 +434,12 @@ def test_a_part_that_the_model_refuses_fails_alone_and_a_batch_that_raises_fails
         assert (reply.outcome, reply.outputs) == (Outcome.INVALID_INPUT, [])
         assert "minus two is not welcome" in reply.detail
         assert await gateway.answer(fine) == [[[42]]]
-        together = [gateway.submit("gated", [[-3]]), gateway.submit("gated", [[1]])]
-        for request in together:
-            reply = await gateway.reply(request)
-            assert reply.outcome is Outcome.MODEL_ERROR
-            assert "minus three breaks everything" in reply.detail
-        assert [batch.failed for batch in gateway.watch.batches] == [False, True]
+        bad, innocent = gateway.submit("gated", [[-3]]), gateway.submit("gated", [[1]])
+        reply = await gateway.reply(bad)
+        assert reply.outcome is Outcome.POISON_REQUEST
+        assert "minus three breaks everything" in reply.detail
+        assert await gateway.answer(innocent) == [[[2]]]
+        assert [batch.failed for batch in gateway.watch.batches] == [False, True, True, False]
 
     world.run(case)
 
@@ -473,7 +547,7 @@ def test_a_cancelled_stream_is_closed_in_the_model_and_makes_room(world):
 # -- deaths ------------------------------------------------------------------------------------
 
 
-def test_after_a_kill_what_ran_is_told_so_what_waited_is_served_and_service_comes_back_by_itself(world):
+def test_after_a_kill_what_ran_and_what_waited_is_answered_and_service_comes_back_by_itself(world):
     gate = world.gated()
 
     async def case(gateway: Gateway) -> None:
@@ -482,45 +556,147 @@ def test_after_a_kill_what_ran_is_told_so_what_waited_is_served_and_service_come
         waiting = await meet(gate)
         queued = gateway.submit("gated", [[4]])
         os.kill(gateway.pids("gated")[0], signal.SIGKILL)
-        reply = await gateway.reply(running)
-        assert reply.outcome is Outcome.WORKER_LOST
-        assert gateway.state("gated") == "unavailable"
+        await gateway.until_state("gated", "unavailable")
         assert gateway.status("gated").retry_after > 0
         assert gateway.status("gated").reason == "signal SIGKILL"
-        assert "signal SIGKILL" in reply.detail
         waiting.close()
-        await gateway.until_state("gated", "ready")
+        (await meet(gate)).close()
+        assert await gateway.answer(running) == [[[-2]]]
         assert await gateway.answer(queued) == [[[8]]]
-        assert Counter(gateway.watch.states)["lost"] == 1
+        assert gateway.losses() == [Loss.KILLED]
 
     world.run(case)
 
 
-def test_a_model_that_ends_its_process_is_named_with_its_exit_code_and_given_up_after_so_many_times(world):
+def test_who_ends_what_runs_it_is_told_how_and_not_let_in_again_until_an_operator_lifts_that(world):
     world.gated()
 
     async def case(gateway: Gateway) -> None:
-        for _ in range(3):
-            await gateway.until_state("gated", "ready")
-            reply = await gateway.reply(gateway.submit("gated", [[-4]]))
-            assert reply.outcome is Outcome.WORKER_LOST
-            assert "exit code" in reply.detail
-        await gateway.until_state("gated", "failed")
-        refused = await gateway.reply(gateway.submit("gated", [[1]]))
-        assert refused.outcome is Outcome.NO_WORKER
-
-    world.run(case)
-
-
-def test_a_worker_that_answered_in_between_has_not_failed_in_a_row(world):
-    world.gated()
-
-    async def case(gateway: Gateway) -> None:
-        for _ in range(5):
-            await gateway.until_state("gated", "ready")
-            assert await gateway.answer(gateway.submit("gated", [[1]])) == [[[2]]]
-            await gateway.reply(gateway.submit("gated", [[-4]]))
         await gateway.until_state("gated", "ready")
+        reply = await gateway.reply(gateway.submit("gated", [[-4]]))
+        assert reply.outcome is Outcome.POISON_REQUEST
+        assert "exit code 9" in reply.detail
+        assert gateway.losses() == [Loss.CRASHED] * 2
+        [kept] = gateway.runtime.quarantined()
+        assert (kept.model, kept.version, kept.request, kept.tenant) == ("gated", 1, 1, "default")
+        assert "exit code 9" in kept.cause
+        again = await gateway.reply(gateway.submit("gated", [[-4]]))
+        assert again.outcome is Outcome.POISON_REQUEST
+        assert len(gateway.losses()) == 2, "it was not run"
+        assert await gateway.answer(gateway.submit("gated", [[1]])) == [[[2]]]
+        assert gateway.runtime.lift(VersionId("gated", 1), kept.content) == 1
+        assert gateway.runtime.quarantined() == []
+        await gateway.reply(gateway.submit("gated", [[-4]]))
+        assert len(gateway.losses()) == 4, "it was run"
+
+    world.run(case)
+
+
+def test_a_version_whose_workers_die_while_they_serve_is_never_given_up(world):
+    world.settings = Settings(workers=Workers(backoff_s=0.01, max_failures=1))
+    world.gated()
+
+    async def case(gateway: Gateway) -> None:
+        for number in range(3):  # each dies twice of one request, before the circuit breaker opens
+            await gateway.reply(gateway.submit("gated", [[-4], [float(number)]]))
+        assert len(gateway.losses()) == 6
+        await gateway.until_state("gated", "ready")
+        assert await gateway.answer(gateway.submit("gated", [[1]])) == [[[2]]]
+
+    world.run(case)
+
+
+def hangs_after(monkeypatch: pytest.MonkeyPatch, floor: Duration) -> None:
+    """Of the versions of this test."""
+    real = crew.batch_policy
+
+    def hasty(*args: Any, **kwargs: Any) -> BatchPolicy:
+        return replace(real(*args, **kwargs), hang_floor=floor)
+
+    monkeypatch.setattr(crew, "batch_policy", hasty)
+
+
+def test_a_worker_that_hangs_writes_down_what_it_does_and_is_killed_and_what_it_ran_is_run_again(
+    world, monkeypatch, caplog
+):
+    hangs_after(monkeypatch, ms(700))
+    gate = world.gated()
+
+    async def case(gateway: Gateway) -> None:
+        await gateway.until_state("gated", "ready")
+        assert await gateway.answer(gateway.submit("gated", [[1]])) == [[[2]]]  # a size that was run before
+        (stuck,) = gateway.pids("gated")
+        ended = os.pidfd_open(stuck)
+        running = gateway.submit("gated", [[-1]])
+        await gateway.until(lambda: gateway.losses() == [Loss.HUNG])
+        assert await asyncio.to_thread(select.select, [ended], [], [], WAIT_S) == ([ended], [], [])
+        os.close(ended)
+        (await meet(gate)).close()
+        assert await gateway.answer(running) == [[[-2]]]
+        assert len(gateway.decided(SuspectWorker)) == len(gateway.decided(KillWorker)) == 1
+
+    world.run(case)
+    told = [record.message for record in caplog.records]
+    assert any("is given no new work (batch 2): no answer for" in line for line in told)
+    assert any("what it was doing" in line and "in execute" in line for line in told)
+
+
+def test_a_stopped_worker_that_was_given_up_never_wakes_up_again_and_what_it_ran_is_answered_once(world, monkeypatch):
+    hangs_after(monkeypatch, ms(700))
+    gate = world.gated()
+
+    async def case(gateway: Gateway) -> None:
+        await gateway.until_state("gated", "ready")
+        assert await gateway.answer(gateway.submit("gated", [[1]])) == [[[2]]]
+        running = gateway.submit("gated", [[-1]])
+        waiting = await meet(gate)
+        (stopped,) = gateway.pids("gated")
+        ended = os.pidfd_open(stopped)
+        os.kill(stopped, signal.SIGSTOP)
+        waiting.close()  # awake, it would answer now
+        await gateway.until(lambda: gateway.losses() == [Loss.HUNG])
+        assert await asyncio.to_thread(select.select, [ended], [], [], WAIT_S) == ([ended], [], [])
+        os.close(ended)
+        (await meet(gate)).close()
+        assert await gateway.answer(running) == [[[-2]]]
+        assert await gateway.answer(gateway.submit("gated", [[3]])) == [[[6]]]
+
+    world.run(case)
+
+
+def stand_still(seconds: float) -> None:
+    """All of this process that matters: the loop."""
+    time.sleep(seconds)
+
+
+def test_after_the_loop_itself_stood_still_nobody_is_blamed(world, monkeypatch):
+    hangs_after(monkeypatch, ms(200))
+    gate = world.gated()
+
+    async def case(gateway: Gateway) -> None:
+        await gateway.until_state("gated", "ready")
+        assert await gateway.answer(gateway.submit("gated", [[1]])) == [[[2]]]
+        running = gateway.submit("gated", [[-1]])
+        waiting = await meet(gate)
+        also = gateway.submit("gated", [[5]])  # asks for a turn of the scheduler, which comes late
+        waiting.close()
+        stand_still(0.5)  # the answer comes meanwhile
+        assert await gateway.answer(running) == [[[-2]]]
+        assert await gateway.answer(also) == [[[10]]]
+        assert gateway.decided(SuspectWorker) == gateway.losses() == []
+
+    world.run(case)
+
+
+@pytest.mark.parametrize(("how", "loss"), ENDS, ids=[how for how, _ in ENDS])
+def test_a_worker_is_lost_as_it_ended(world, how, loss):
+    world.python("ending", ENDING, small(cores=0, per_row_parameters=("how",)))
+
+    async def case(gateway: Gateway) -> None:
+        await gateway.until_state("ending", "ready")
+        await gateway.reply(gateway.submit("ending", [[1]], how=how, timeout_s=2))
+        assert set(gateway.losses()) == {loss}
+        assert await gateway.answer(gateway.submit("ending", [[1]])) == [[[2]]]
 
     world.run(case)
 
@@ -588,6 +764,7 @@ def test_an_onnx_file_that_is_none_is_not_tried_again(world, content):
     async def case(gateway: Gateway) -> None:
         await gateway.until_state("affine", "failed")
         assert "model affine/1: ONNX Runtime cannot load model.onnx" in gateway.status("affine").reason
+        assert gateway.status("affine").retry_after == 0, "never"
         assert Counter(gateway.watch.states)["lost"] == 1
 
     world.run(case)
@@ -601,7 +778,22 @@ def test_a_version_that_was_ready_before_is_tried_again_whatever_lies_there_now(
         (folder.parent / "model.py").write_text("class Model: pass")
         await gateway.reply(gateway.submit("gated", [[-4]]))
         await gateway.until_state("gated", "failed")
-        assert Counter(gateway.watch.states)["lost"] == 3
+        assert gateway.losses() == [Loss.CRASHED] + [Loss.REFUSED] * 3
+
+    world.run(case)
+
+
+def test_a_version_that_was_given_up_is_tried_again_after_a_while_and_serves_if_it_loads_by_then(world):
+    world.settings = Settings(workers=Workers(max_failures=1, retry_given_up_s=0.01))
+    folder = world.python("broken", "raise RuntimeError('no such luck')")
+
+    async def case(gateway: Gateway) -> None:
+        await gateway.until_state("broken", "failed")
+        await gateway.until(lambda: len(gateway.losses()) >= 2)
+        assert gateway.state("broken") == "failed"
+        (folder / "model.py").write_text(GATED)
+        await gateway.until_state("broken", "ready")
+        assert await gateway.answer(gateway.submit("broken", [[1]])) == [[[2]]]
 
     world.run(case)
 
@@ -614,6 +806,7 @@ def test_a_version_that_does_not_get_ready_in_time_is_given_up(world):
     async def case(gateway: Gateway) -> None:
         await gateway.until_state("stuck", "failed")
         assert gateway.status("stuck").reason == "not ready within 0.2 s"
+        assert gateway.status("stuck").retry_after > seconds(Workers().retry_given_up_s), "it is tried again then"
 
     world.run(case)
 
@@ -690,7 +883,7 @@ def test_what_is_left_when_the_grace_is_over_gets_an_outcome_too(world):
         await gateway.runtime.close()
         waiting.close()
         outcomes = [gateway.replies[request].outcome for request in (running, queued)]
-        assert outcomes[0] is Outcome.WORKER_LOST
+        assert outcomes[0] is Outcome.NO_WORKER, "its worker was stopped, and there is none to try again"
         assert outcomes[1] is not Outcome.COMPLETED
         assert (await gateway.reply(gateway.submit("gated", [[1]]))).outcome is Outcome.DRAINING
 

@@ -18,7 +18,9 @@ from tests.e2e.client import Reply, ask, infer_body
 WITNESS = '''
 import json
 import os
+import signal
 import socket
+import threading
 import time
 
 import numpy as np
@@ -67,6 +69,14 @@ FAULTS = """
         asked = [float(request["x"][0, 0]) for request in requests]
         if RAISES in asked:
             raise RuntimeError("the model fell over")
+        if EXITS in asked:
+            os._exit(9)
+        if SEGFAULTS in asked:
+            os.kill(os.getpid(), signal.SIGSEGV)
+        if HANGS in asked:
+            threading.Event().wait()
+        if NO_MEMORY in asked and len(asked) > 1:
+            raise MemoryError("for so many at once")
         return [self.faulty(value, request["x"]) for value, request in zip(asked, requests)]
 
     def faulty(self, value, x):
@@ -80,8 +90,10 @@ FAULTS = """
 
 
 RAISES, LOSES_A_ROW, RETURNS_AN_ERROR, REFUSES = -1, -2, -3, -4
+EXITS, SEGFAULTS, HANGS, NO_MEMORY = -5, -6, -7, -8
 """
 RAISES, LOSES_A_ROW, RETURNS_AN_ERROR, REFUSES = -1, -2, -3, -4
+EXITS, SEGFAULTS, HANGS, NO_MEMORY = -5, -6, -7, -8
 """Values of x on which the faulty witness errs."""
 
 

@@ -47,8 +47,8 @@ def test_only_what_lies_between_the_two_instants_counts() -> None:
     assert fleet_of(BATCHES).busy(ms(8), ms(12)) == ms(4)
 
 
-def test_a_batch_whose_worker_dies_counts_until_then() -> None:
-    assert fleet_of(BATCHES, lost_at=ms(9)).busy(0, ms(100)) == ms(4)
+def test_a_batch_whose_worker_dies_counts_until_then_and_its_second_run_as_well() -> None:
+    assert fleet_of(BATCHES, lost_at=ms(9)).busy(0, ms(100)) == ms(4) + ms(10)
 
 
 def test_steps_count_until_the_last_one_or_the_death() -> None:

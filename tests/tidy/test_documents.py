@@ -12,11 +12,14 @@ from headway.core.effects import Reason
 from headway.core.outcomes import Outcome
 from headway.gateway.errors import FACES, HeadwayError
 from headway.gateway.tokenizing import TokenizerUnavailable
+from headway.runtime.losses import SIGNS
 
 ROOT = Path(__file__).parents[2]
 DOCUMENTS = [*sorted(ROOT.glob("*.md")), *sorted(ROOT.glob("docs/**/*.md")), *sorted(ROOT.glob("*/README.md"))]
 OPERATIONS = (ROOT / "docs" / "operations.md").read_text()
 TELEMETRY = ROOT / "src" / "headway" / "telemetry"
+FAMILIES = ("families", "failure_families", "tenant_families", "metrics")
+"""Where the metrics are named."""
 LONGEST_ARCHITECTURE = 60
 
 AT_START = (TokenizerUnavailable,)
@@ -70,6 +73,12 @@ def test_the_table_of_errors_is_the_gateways() -> None:
     assert told == faces()
 
 
+def test_the_table_of_losses_is_the_codes() -> None:
+    failures = (ROOT / "docs" / "failures.md").read_text().partition("## What follows")[0]
+    told = re.findall(r"^\| (.+) \| `(\w+)` \|$", failures, re.MULTILINE)
+    assert told == [(sign, loss.value) for sign, loss in SIGNS.items()]
+
+
 def test_every_line_of_the_protocols_table_has_a_test_that_names_it() -> None:
     protocol = (ROOT / "docs" / "protocol.md").read_text()
     rows = re.findall(r"^\| (C\d+) \| .+ \| (\S+\.py) \|$", protocol, re.MULTILINE)
@@ -84,7 +93,7 @@ def test_every_line_of_the_protocols_table_has_a_test_that_names_it() -> None:
 
 def test_the_metrics_that_are_told_are_those_that_there_are() -> None:
     told = set(re.findall(r"`(headway_\w+)`", OPERATIONS))
-    source = "".join((TELEMETRY / f"{name}.py").read_text() for name in ("families", "tenant_families", "metrics"))
+    source = "".join((TELEMETRY / f"{name}.py").read_text() for name in FAMILIES)
     families = set(re.findall(r'"(headway_\w+)"', source))
     composed = (ROOT / "src" / "headway" / "cli" / "server.py").read_text().partition("def _gauges")[2]
     gauges = re.findall(r'^ +"(\w+)": ', composed.partition("def ")[0], re.MULTILINE)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from headway.core.effects import DispatchBatch, Effect, ResolveRequest
 from headway.core.events import (
     BatchCompleted,
@@ -41,11 +43,16 @@ class World:
         capacity: Capacity = Capacity(1),  # noqa: B008 - an immutable tuple
         cost: tuple[Measurement, ...] = FLAT,
         server: ServerPolicy | None = None,
+        watched: bool = False,
     ) -> None:
+        """watched: workers that say nothing are suspected; else no timer is set for that."""
         self.scheduler = Scheduler()
         self.now: Instant = 0
         self.cost = cost
-        self.tell(ServerConfigured(server or ServerPolicy()), VersionConfigured(V, policy or BatchPolicy()))
+        policy = policy or BatchPolicy()
+        if not watched:
+            policy = replace(policy, hang_floor=0)
+        self.tell(ServerConfigured(server or ServerPolicy()), VersionConfigured(V, policy))
         for worker in range(workers):
             self.tell(WorkerStarting(worker, V), WorkerReady(worker, capacity, cost))
 

@@ -59,6 +59,15 @@ def test_the_page_tells_the_device_and_who_shares_it() -> None:
     assert "  on cuda:0, of which no core is counted" in list(page(free))
 
 
+def test_failures_are_told_where_there_were_any() -> None:
+    told = explained() | {"state": "ready", "reason": ""}
+    assert told["failures"]["circuit"]["state"] == "closed"
+    assert "failures, since the start:" not in list(page(told))
+    told["failures"]["losses"] = {"killed": 1}
+    lines = list(page(told))
+    assert lines[lines.index("failures, since the start:") + 1] == "  workers lost: 1 killed"
+
+
 def test_a_version_that_is_not_ready_says_why() -> None:
     told = explained() | {"state": "unavailable", "reason": "signal SIGKILL"}
     assert next(page(told)).startswith("m/1 is unavailable: signal SIGKILL")

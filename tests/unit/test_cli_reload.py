@@ -89,6 +89,15 @@ def test_tenants_keys_order_of_service_and_batching_change_at_once() -> None:
     }
 
 
+def test_what_is_done_about_failures_changes_at_once() -> None:
+    reading = Reading(Settings(), spec())
+    changed = spec(idempotent=False, max_attempts=1, hang_s=0, quarantine_s=5)
+    told = reading(Settings(), changed)
+    assert reading.applied == [(Settings(), [changed])]
+    names = ("idempotent", "max_attempts", "hang_s", "quarantine_s")
+    assert sorted(told["changed"]) == sorted(f"models.m.{name}" for name in names) and not told["needs_restart"]
+
+
 def test_what_needs_a_restart_is_said_and_stays_as_it_was_while_the_rest_changes() -> None:
     before = Settings(server=Server(port=1), limits=Limits(max_parts=5))
     reading = Reading(before, spec("m"), spec("gone"))

@@ -62,6 +62,10 @@ def test_a_name_that_is_like_no_other_gets_the_list_of_names(tmp_path: Path) -> 
         ("[limits]\nmax_body_mb = nan", "limits.max_body_mb: expected a number > 0, got nan"),
         ("[tenants.a]\nweight = 0", "tenants.a.weight: expected a number > 0, got 0"),
         ('[tenants."a b"]\nweight = 0', 'tenants."a b".weight: expected a number > 0, got 0'),
+        ("[models.m]\nmax_attempts = 0", "models.m.max_attempts: expected an integer >= 1, got 0"),
+        ("[models.m]\nhang_s = -1", "models.m.hang_s: expected a number >= 0, got -1"),
+        ("[models.m]\nquarantine_s = inf", "models.m.quarantine_s: expected a number >= 0, got inf"),
+        ("[models.m]\nidempotent = 0", "models.m.idempotent: expected true or false, got 0"),
         ("[models.m]\nexecutor = 'tf'", 'models.m.executor: expected one of "", "onnx", "python", "torch", got \'tf\''),
         (
             "[models.m.batching]\nmax_batch_size = 'x'",

@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from headway.core.effects import DispatchBatch, SuspectWorker
 from headway.core.errors import InvariantViolation
 from headway.core.events import (
     BatchCompleted,
@@ -273,3 +274,17 @@ def test_whose_turn_it_was_and_who_went_away_keeps_no_cores_waiting():
     assert world.tell(arrive(3, key=THREE), at=ms(2)) == []
     assert members(world.tell(RequestCancelled(2), at=ms(3))) == [[3]]
     world.complete(running, at=ms(10))
+
+
+def test_who_hangs_keeps_no_cores_from_the_others():
+    world = Shared(1, {ONE: 1, TWO: 1}, hang_floor=ms(500), shed=False)
+    [hangs] = dispatches(world.tell(arrive(1, key=ONE)))
+    assert members(world.tell(arrive(2, key=TWO))) == []
+    assert members(world.tell(at=ms(499))) == []
+    suspicion = world.tell(at=world.scheduler.next_wakeup())
+    assert [type(effect) for effect in suspicion] == [SuspectWorker, DispatchBatch]
+    assert members(suspicion) == [[2]]
+    world.complete(hangs)  # it did not hang, it was slow: for a moment both kept the core busy
+    [other] = dispatches(suspicion)
+    assert members(world.tell(arrive(3, key=ONE))) == []
+    assert members(world.complete(other)) == [[3]]

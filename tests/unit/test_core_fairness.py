@@ -11,6 +11,7 @@ from headway.core.events import (
     SequenceFinished,
     TokensEmitted,
     WorkerLost,
+    WorkerReady,
     WorkerStarting,
 )
 from headway.core.ids import Capacity
@@ -161,11 +162,16 @@ def test_a_sequence_that_raises_fails_alone():
     assert outcomes(world.tell(SequenceFinished(0, 2, 1))) == {2: Outcome.COMPLETED}
 
 
-def test_sequences_of_a_lost_engine_fail_retryably():
+def test_of_a_lost_engine_s_sequences_only_those_begin_again_of_which_the_client_has_seen_nothing():
     world = World(ENGINE, capacity=Capacity(0, sequences=2))
     world.tell(arrive(1), arrive(2))
+    world.tell(TokensEmitted(0, 1, 1, 0, 3, service=0))
     effects = world.tell(WorkerLost(0), WorkerStarting(1, V))
-    assert outcomes(effects) == {1: Outcome.WORKER_LOST, 2: Outcome.WORKER_LOST}
+    assert outcomes(effects) == {1: Outcome.WORKER_LOST}
+    effects = world.tell(WorkerReady(1, Capacity(0, sequences=2)))
+    assert [(e.request, e.attempt) for e in effects if isinstance(e, AdmitSequence)] == [(2, 2)]
+    assert outcomes(world.tell(SequenceFinished(1, 2, 1))) == {}, "an answer to the first attempt"
+    assert outcomes(world.tell(SequenceFinished(1, 2, 2))) == {2: Outcome.COMPLETED}
     assert world.scheduler.is_idle()
 
 

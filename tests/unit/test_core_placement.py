@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from headway.core.effects import Reason, ResolveRequest, WithdrawPart
-from headway.core.events import BatchCompleted, PartFailure, RequestCancelled, WorkerLost, WorkerStarting
-from headway.core.ids import Measurement
+from headway.core.events import BatchCompleted, PartFailure, RequestCancelled, WorkerLost, WorkerReady, WorkerStarting
+from headway.core.ids import Capacity, Measurement
+from headway.core.losses import Loss
 from headway.core.outcomes import Outcome
 from headway.core.policy import BatchPolicy
 from headway.core.scheduler import Scheduler
@@ -160,13 +161,13 @@ def test_what_runs_already_is_not_withdrawn():
     assert world.complete(staged) == []
 
 
-def test_a_lost_worker_takes_its_staged_batch_with_it():
+def test_what_was_staged_with_a_lost_worker_waits_again_and_nothing_is_held_against_it():
     world = told_of_hand_over()
     world.tell(arrive(0))
-    world.tell(arrive(1))
-    world.tell(at=world.scheduler.next_wakeup())
-    assert outcomes(world.tell(WorkerLost(0), WorkerStarting(1, V))) == {0: Outcome.WORKER_LOST, 1: Outcome.WORKER_LOST}
-    assert world.scheduler.is_idle()
+    world.tell(arrive(1), arrive(2))
+    assert members(world.tell(at=world.scheduler.next_wakeup())) == [[1, 2]]
+    assert outcomes(world.tell(WorkerLost(0, loss=Loss.KILLED), WorkerStarting(1, V))) == {}
+    assert members(world.tell(WorkerReady(1, Capacity(1), FLAT))) == [[0, 1, 2]], "in their old places"
 
 
 def test_a_staged_batch_is_judged_by_when_it_will_run():

@@ -22,6 +22,7 @@ from headway.core.events import (
     WorkerStopped,
 )
 from headway.core.ids import BatchKey, Capacity, Measurement, Part
+from headway.core.losses import Loss
 from headway.core.outcomes import Outcome
 from headway.core.policy import BatchPolicy, ServerPolicy
 from headway.core.scheduler import Scheduler
@@ -129,28 +130,30 @@ def test_a_second_answer_to_a_batch_is_ignored():
     assert world.complete(running) == []
 
 
-def test_the_work_of_a_lost_worker_fails_retryably_and_its_late_answer_is_ignored():
+def test_the_work_of_a_lost_worker_waits_again_and_its_late_answer_is_ignored():
     world = World()
     running = dispatches(world.tell(arrive(1)))[0]
-    effects = world.tell(WorkerLost(0, "signal SIGKILL"), WorkerStarting(1, V))
-    assert outcomes(effects) == {1: Outcome.WORKER_LOST}
-    assert "SIGKILL" in effects[0].detail and effects[0].retry_after > 0
+    (retried,) = world.tell(WorkerLost(0, "signal SIGKILL", Loss.KILLED), WorkerStarting(1, V))
+    assert "SIGKILL" in retried.cause
     assert world.complete(running) == []
+    again = dispatches(world.tell(WorkerReady(1, Capacity(1), FLAT)))[0]
+    assert world.complete(running) == []
+    assert outcomes(world.complete(again)) == {1: Outcome.COMPLETED}
 
 
 def test_what_waits_stays_for_the_worker_that_is_started_in_place_of_a_lost_one():
     world = World()
     world.tell(arrive(1))
     world.tell(arrive(2))
-    assert outcomes(world.tell(WorkerLost(0), WorkerStarting(1, V))) == {1: Outcome.WORKER_LOST}
-    assert members(world.tell(WorkerReady(1, Capacity(1), FLAT))) == [[2]]
+    assert outcomes(world.tell(WorkerLost(0, loss=Loss.KILLED), WorkerStarting(1, V))) == {}
+    assert members(world.tell(WorkerReady(1, Capacity(1), FLAT))) == [[1, 2]]
 
 
 def test_nobody_waits_for_a_version_that_nobody_runs_or_will_run():
     world = World()
     world.tell(arrive(1))
     world.tell(arrive(2))
-    assert outcomes(world.tell(WorkerLost(0))) == {1: Outcome.WORKER_LOST, 2: Outcome.NO_WORKER}
+    assert outcomes(world.tell(WorkerLost(0))) == {1: Outcome.NO_WORKER, 2: Outcome.NO_WORKER}
     assert outcomes(world.tell(arrive(3))) == {3: Outcome.NO_WORKER}
 
 

@@ -26,7 +26,7 @@ def test_a_version_that_is_not_configured_has_no_details() -> None:
 
 def test_the_policy_told_is_the_one_that_decides() -> None:
     policy = BatchPolicy(max_batch_size=7)
-    assert of(World(policy)).policy == policy
+    assert of(World(policy, watched=True)).policy == policy
 
 
 def test_the_terms_of_the_cost_model_are_named_and_have_their_weight() -> None:

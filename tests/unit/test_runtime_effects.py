@@ -2,26 +2,43 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
+from headway.core import effects
 from headway.core.effects import (
     AbortSequence,
     AdmitSequence,
     DeliverTokens,
     DispatchBatch,
+    KillWorker,
+    QuarantineRequest,
     Reason,
+    Remedy,
+    ReportCircuit,
     ResolveRequest,
+    RetryParts,
+    SuspectWorker,
     WithdrawPart,
 )
-from headway.core.events import BatchCompleted, BatchFailed, Event, MemoryPressureChanged, PartFailure, TokensEmitted
+from headway.core.events import (
+    BatchCompleted,
+    BatchFailed,
+    ContentQuarantined,
+    Event,
+    MemoryPressureChanged,
+    PartFailure,
+    TokensEmitted,
+)
 from headway.core.ids import BatchKey, Part, PartRef
 from headway.core.outcomes import Outcome
+from headway.core.units import seconds
 from headway.runtime.effects import EffectRunner
 from headway.runtime.held import Held
 from headway.runtime.memory import MemoryGauge
 from headway.runtime.observer import BatchInfo, NullObserver, ReplyInfo
+from headway.runtime.quarantine import Quarantine
 from headway.wire.frames import ProtocolViolation
 from headway.wire.messages import (
     Abort,
@@ -79,6 +96,8 @@ class Desk:
         self.held: dict[int, Held] = {}
         self.watch = Watch()
         self.memory = MemoryGauge(1000, self.posted.append)
+        self.given_up: list[tuple[int, str]] = []
+        self.quarantine = Quarantine(self.posted.append, lambda version: seconds(600))
         self.runner = EffectRunner(
             self.held,
             lambda worker: self.channel if worker == WORKER else None,
@@ -86,6 +105,8 @@ class Desk:
             self.watch,
             self.memory,
             self.posted.append,
+            lambda worker, cause: self.given_up.append((worker, cause)),
+            self.quarantine,
         )
 
     def hold(self, request: int, *values: bytes, body: dict[str, Any] | None = None) -> Held:
@@ -318,3 +339,48 @@ def test_padding_is_counted_per_batch(desk):
     desk.executed(5, b"A", b"B")
     [batch] = desk.watch.batches
     assert (batch.rows, batch.padded_tokens, batch.real_tokens, batch.round_trip) == (2, 8, 5, 7_000)
+
+
+def test_a_worker_that_hangs_is_given_up_with_the_reason(desk):
+    desk.runner.carry_out(1, [KillWorker(WORKER, 5, "no answer for 9 s")])
+    assert desk.given_up == [(WORKER, "no answer for 9 s")]
+
+
+def test_a_request_that_kills_is_kept_out_before_it_is_let_go_and_the_reason_with_it(desk):
+    desk.hold(1, b"a")
+    desk.runner.carry_out(5, [QuarantineRequest(KEY.version_id, 1), ResolveRequest(1, Outcome.POISON_REQUEST, "boom")])
+    [entry] = desk.quarantine.listed(5)
+    assert desk.posted == [ContentQuarantined(KEY.version_id, entry.content)]
+    assert (entry.request, entry.cause) == (1, "boom")
+
+
+@pytest.mark.parametrize(
+    ("effect", "level", "line"),
+    [
+        (
+            RetryParts(KEY.version_id, (PartRef(1, 0), PartRef(1, 1)), Remedy.ALONE, "signal SIGSEGV"),
+            "INFO",
+            "model m/1: parts 1.0, 1.1 run each alone, one at a time: signal SIGSEGV",
+        ),
+        (
+            RetryParts(KEY.version_id, tuple(PartRef(1, part) for part in range(9)), Remedy.HALVES, "boom"),
+            "INFO",
+            "model m/1: parts 1.0, 1.1, 1.2, 1.3, 1.4, 1.5, 1.6, 1.7 and 1 more run in halves: boom",
+        ),
+        (
+            ReportCircuit(KEY.version_id, True, seconds(10), "the 8th worker"),
+            "WARNING",
+            "model m/1 is refused for 10 s, then tried again: the 8th worker",
+        ),
+        (ReportCircuit(KEY.version_id, False), "WARNING", "model m/1 is served again: a batch came back"),
+        (SuspectWorker(3, 5, "no answer"), "WARNING", "worker 3 is given no new work (batch 5): no answer"),
+    ],
+)
+def test_what_the_core_tells_is_one_line_of_the_log(desk, caplog, effect, level, line):
+    caplog.set_level("INFO", "headway.runtime")
+    desk.runner.carry_out(1, [effect])
+    assert [(record.levelname, record.getMessage()) for record in caplog.records] == [(level, line)]
+
+
+def test_there_is_no_effect_that_cannot_be_carried_out(desk):
+    assert {*desk.runner._by_type, DispatchBatch} == {*get_args(effects.Effect)}

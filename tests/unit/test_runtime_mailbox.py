@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import time
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
@@ -13,7 +14,7 @@ import uvloop
 from headway.core.effects import Effect, ResolveRequest
 from headway.core.events import Event, ReplyWritten, RequestCancelled
 from headway.core.outcomes import Outcome
-from headway.core.units import NEVER, Instant, ms
+from headway.core.units import NEVER, Instant, ms, seconds
 from headway.runtime.mailbox import Mailbox
 
 
@@ -202,3 +203,28 @@ def test_unless_told_otherwise_a_broken_core_ends_the_process_with_code_1(factor
     with asyncio.Runner(loop_factory=factory) as runner, pytest.raises(SystemExit) as ended:
         runner.run(main())
     assert ended.value.code == 1
+
+
+def test_where_the_loop_stood_still_what_lies_in_the_sockets_is_read_before_the_clock_is(run):
+    async def case(bench: Bench) -> None:
+        loop = asyncio.get_running_loop()
+        shift = 0
+        bench.mailbox._clock = lambda: time.monotonic_ns() + shift
+        ours, theirs = socket.socketpair()
+
+        def answered() -> None:
+            ours.recv(1)
+            bench.mailbox.post(RequestCancelled(2))
+
+        loop.add_reader(ours, answered)
+        try:
+            bench.mailbox.post(RequestCancelled(1))
+            shift = seconds(5)  # in what the loop does before its turn comes
+            theirs.send(b".")
+            assert await bench.carried.get() == ([RequestCancelled(1), RequestCancelled(2)], [])
+        finally:
+            loop.remove_reader(ours)
+            ours.close()
+            theirs.close()
+
+    run(case)

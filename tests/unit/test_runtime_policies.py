@@ -14,9 +14,12 @@ from headway.core.policy import BatchPolicy, ServerPolicy, Style
 from headway.core.tenancy import RateLimit, TenantPolicy
 from headway.core.units import NEVER, ms, seconds
 from headway.registry.placement import Place
+from headway.registry.spec import VersionSpec
+from headway.runtime.crew import LiveCrew
+from headway.runtime.observer import NullObserver
 from headway.runtime.policies import batch_policy, server_policy, tightest_slo_ms
 from headway.runtime.status import version_status
-from headway.runtime.worker_process import LEGAL, State, describe_exit
+from headway.runtime.worker_process import LEGAL, State
 from headway.wire.messages import ModelMeta
 
 V = VersionId("m", 1)
@@ -141,6 +144,20 @@ def test_model_settings_become_its_batch_policy():
     )
 
 
+def test_what_is_done_about_failures_is_the_models_own_setting():
+    settings = ModelSettings(idempotent=False, max_attempts=3, hang_s=1.5, quarantine_s=60)
+    policy = batch_policy(settings, PLACE)
+    assert (policy.idempotent, policy.max_attempts) == (False, 3)
+    assert (policy.hang_floor, policy.quarantine) == (seconds(1.5), seconds(60))
+    assert batch_policy(ModelSettings(hang_s=0), PLACE).hang_floor == 0
+
+
+def test_what_is_not_set_about_failures_is_what_the_scheduler_would_do_by_itself():
+    settled, own = batch_policy(ModelSettings(), PLACE), BatchPolicy()
+    for name in ("idempotent", "max_attempts", "hang_floor", "quarantine"):
+        assert getattr(settled, name) == getattr(own, name), name
+
+
 @pytest.mark.parametrize(("mebibytes", "expected"), [(0, 0), (2, 2 << 20), (1e-9, 1)])
 def test_a_cap_in_bytes_however_small_is_never_taken_for_none(mebibytes, expected):
     settings = ModelSettings(batching=Batching(max_batch_mb=mebibytes))
@@ -183,6 +200,7 @@ def slot(state: State, given_up: bool = False, cause: str = "", wait: int = 0) -
         ([slot(State.STARTING, cause="signal SIGKILL", wait=7)], META, False, "unavailable", "signal SIGKILL", 7),
         ([slot(State.LOST, True, "x"), slot(State.STARTING, wait=9)], META, False, "unavailable", "x", 9),
         ([slot(State.LOST, True, "load failed: no")], None, False, "failed", "load failed: no", 0),
+        ([slot(State.LOST, True, "x", wait=9), slot(State.LOST, True, "x")], META, False, "failed", "x", 9),
         ([slot(State.READY)], META, True, "draining", "", 0),
     ],
 )
@@ -191,10 +209,22 @@ def test_a_versions_state_follows_from_its_slots(slots, meta, draining, state, r
     assert (status.state, status.reason, status.retry_after, status.meta) == (state, reason, retry_after, meta)
 
 
+def test_the_gateway_hears_when_a_version_is_expected_back_each_time_that_it_dies_of_the_same():
+    told: list[Any] = []
+    spec = VersionSpec("m", 1, "/nowhere", "onnx", ModelSettings())
+    crew = LiveCrew({V: spec}, {V: PLACE}, lambda event: None, told.append, NullObserver(), lambda: 0)
+    slots = [slot(State.STARTING, cause="signal SIGKILL", wait=seconds(1))]
+    crew.join(SimpleNamespace(slots={V: slots}), SimpleNamespace())  # type: ignore[arg-type]
+    starting: Any = SimpleNamespace(id=1, version=V)
+    crew.worker_starting(starting, seconds(1))
+    slots[0] = slot(State.STARTING, cause="signal SIGKILL", wait=seconds(8))
+    crew.worker_starting(starting, seconds(8))
+    assert [status.retry_after for status in told] == [seconds(1), seconds(8)]
+    slots[0] = slot(State.READY, cause="signal SIGKILL")
+    for _ in range(2):
+        crew.slot_given_up(V)
+    assert [status.state for status in told[2:]] == ["ready"], "and what is not new it does not hear"
+
+
 def test_a_worker_that_ended_never_becomes_anything_else():
     assert [state for state in State if not LEGAL[state]] == [State.STOPPED, State.LOST]
-
-
-@pytest.mark.parametrize(("code", "text"), [(0, "exit code 0"), (3, "exit code 3"), (-9, "signal SIGKILL")])
-def test_an_exit_is_told_in_words(code, text):
-    assert describe_exit(code) == text

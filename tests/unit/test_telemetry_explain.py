@@ -136,6 +136,14 @@ def test_a_delay_that_the_operator_fixed_is_told_as_his() -> None:
     assert told["slo"]["linger"] is None
 
 
+def test_what_is_done_about_failures_is_told_with_who_decided_it() -> None:
+    told = explained({"hang_s": 0}, ModelSettings(hang_s=0))
+    assert value(told, "hang_s") == (0, "model.toml")
+    assert value(told, "quarantine_s") == (600, "default")
+    assert value(told, "max_attempts") == (2, "default")
+    assert value(told, "idempotent") == (True, "default")
+
+
 def test_threads_that_nobody_names_are_dealt_out_and_the_executor_follows_the_file() -> None:
     told = explained()
     assert value(told, "threads")[1] == "automatic"

@@ -42,11 +42,11 @@ def explain(
     click.echo(json.dumps(told, indent=2, ensure_ascii=False) if as_json else "\n".join(page(told)))
 
 
-def ask(server: Address, path: str, headers: dict[str, str]) -> dict[str, Any]:
+def ask(server: Address, path: str, headers: dict[str, str], method: str = "GET") -> dict[str, Any]:
     """The server's JSON. Raises ClickException where there is no such answer."""
     connection = server.connection(TIMEOUT_S)
     try:
-        connection.request("GET", path, headers=headers)
+        connection.request(method, path, headers=headers)
         reply = connection.getresponse()
         body = reply.read()
     except OSError as error:

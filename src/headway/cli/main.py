@@ -16,6 +16,7 @@ COMMANDS = {
     "init": "Write a small repository to start from: models, settings, requests to paste.",
     "keys": "Make API keys for tenants and operators.",
     "explain": "Show what is in force for a model of a running server, who decided it, and what was learned.",
+    "quarantine": "List requests that are refused because they killed workers, and let them in again.",
     "verify": "Try whether a model answers a row in a batch as it answers it alone.",
     "bench": "Put load on a server and report latency, throughput and errors.",
     "simulate": "Run the scheduler in virtual time against an invented load.",

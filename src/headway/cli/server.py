@@ -20,7 +20,7 @@ from headway.config.cross_tenants import keyed
 from headway.config.errors import ConfigError, Problem
 from headway.config.load import Config
 from headway.config.settings import Settings
-from headway.core import tenant_views
+from headway.core import failure_views, tenant_views
 from headway.core.scheduler import Scheduler
 from headway.core.views import detail, devices
 from headway.gateway.access import Access
@@ -28,6 +28,7 @@ from headway.gateway.admin import AdminGate
 from headway.gateway.catalog import CatalogModel, CatalogVersion
 from headway.gateway.edge import edge_of
 from headway.gateway.gateway import Gateway
+from headway.gateway.quarantine import Quarantine
 from headway.gateway.tokenizing import TokenizerUnavailable
 from headway.registry.spec import VersionSpec, default_versions
 from headway.runtime.clock import monotonic
@@ -81,6 +82,8 @@ class Server:
             explain=lambda model, version: self._explain(model, version),
             statistics=Statistics(counters, monotonic),
             reload=self.reload,
+            stalls=lambda: failure_views.stalls(core, monotonic()),
+            quarantine=Quarantine(self._runtime.quarantined, self._runtime.lift),
             edge=edge_of(self._settings.server),
         )
         self._metrics = Metrics(
@@ -94,6 +97,7 @@ class Server:
             fallbacks=lambda: self._gateway.fallbacks,
             shares=lambda: tenant_views.shares(core),
             rooms=lambda: tenant_views.rooms(core),
+            stalls=lambda: failure_views.stalls(core, monotonic()),
         )
 
     def _explainer(self, config: Config, settings: Settings, specs: Sequence[VersionSpec]) -> Explainer:

@@ -14,7 +14,7 @@ S = TypeVar("S", bound=msgspec.Struct)
 
 OF_FILE = ("tenant_header", "unknown_tenants", "tenants", "other_tenants", "scheduling")
 OF_SERVER = ("require_keys", "admin_keys", "allow_remote_admin")
-OF_MODEL = ("slo_ms", "fallback", "batching")
+OF_MODEL = ("slo_ms", "fallback", "idempotent", "max_attempts", "hang_s", "quarantine_s", "batching")
 FIXED_SIZES = ("max_batch_size", "max_batch_tokens")
 """Of [batching], where every batch has a fixed size: that was made and tried when the model was loaded."""
 

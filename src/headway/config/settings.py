@@ -164,6 +164,12 @@ class ModelSettings(Struct, frozen=True, forbid_unknown_fields=True):
         `max_length` where inputs are padded.
     memory_mb: of a worker, for one batch at its peak, beside the loaded model; what warm-up measures then caps the
         tokens of a batch. 0 = on a GPU all that is free after loading, elsewhere no cap.
+    idempotent: running a request twice is the same as once, as where a model only computes. false = what has begun is
+        never begun again: a request whose worker is lost ends as `may_have_run`, and a batch that raises fails whole.
+    max_attempts: workers that die while they run nothing but one request before it is given up, `poison_request`.
+    hang_s: the least time after which a worker that has a batch and does not answer is suspected, and after as much
+        again killed. Or 10 times the upper prediction, if that is more; 6 times that for a size never run. 0 = never.
+    quarantine_s: for how long requests with the content of one that killed its workers are refused. 0 = they are not.
     options: handed to a python model's load() as they are.
     """
 
@@ -181,6 +187,10 @@ class ModelSettings(Struct, frozen=True, forbid_unknown_fields=True):
     batch_safety: Literal["check", "report", "off"] = "check"
     batch_invariant: bool = False
     memory_mb: Count = 0
+    idempotent: bool = True
+    max_attempts: Positive = 2
+    hang_s: Span = 5
+    quarantine_s: Span = 600
     batching: Batching = Batching()
     warm_up: WarmUp = WarmUp()
     inputs: dict[str, Padding] = field(default_factory=dict)
@@ -283,16 +293,20 @@ class Workers(Struct, frozen=True, forbid_unknown_fields=True):
     """How worker processes are started, and started again.
 
     start_timeout_s: from its start until it is ready.
-    backoff_s: before one that died is started again; doubled each time it dies again.
+    backoff_s: before one that died is started again; doubled each time it dies again, unless it was killed from
+        outside.
     max_backoff_s: the longest such wait.
-    max_failures: deaths in a row after which it is given up; 0 = never. A version that cannot be loaded as it lies on
-        disk is not tried again, unless it was ready before.
+    max_failures: failures to load in a row after which it is given up; 0 = never. One that dies while it serves is
+        always started again. A version that cannot be loaded as it lies on disk is given up at once and for good,
+        unless it was ready before.
+    retry_given_up_s: after which one that was given up is tried again; 0 = never.
     """
 
     start_timeout_s: Annotated[float, Meta(gt=0)] = 120
     backoff_s: Span = 0.1
     max_backoff_s: Span = 10
     max_failures: Count = 8
+    retry_given_up_s: Span = 60
 
 
 class Recorder(Struct, frozen=True, forbid_unknown_fields=True):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from headway.core.breaker import Circuit
 from headway.core.effects import ResolveRequest
 from headway.core.errors import InvariantViolation
 from headway.core.events import RequestArrived
@@ -67,7 +68,7 @@ def shares_of(size: int, parts: Sequence[Part]) -> list[int]:
 
 def _never(state: State, pool: Pool, candidate: Candidate, now: Instant) -> ResolveRequest | None:
     """What no waiting and no trying again would change, here."""
-    event, policy = candidate.event, pool.policy
+    event, policy = candidate.event, pool.rules
     request = event.request
     if request in state.requests:
         raise InvariantViolation(f"request id {request} arrived while it was in use")
@@ -75,6 +76,10 @@ def _never(state: State, pool: Pool, candidate: Candidate, now: Instant) -> Reso
         raise InvariantViolation(f"request {request} arrived without parts")
     if state.draining or pool.draining:
         return ResolveRequest(request, Outcome.DRAINING, f"{pool.version} is draining", RETRY_ELSEWHERE)
+    if event.content and pool.quarantine.get(event.content, 0) > now:
+        left = (pool.quarantine[event.content] - now) / SECOND
+        detail = f"requests of the same content have killed workers; such are refused for {left:.0f} s more"
+        return ResolveRequest(request, Outcome.POISON_REQUEST, detail)
     if event.deadline <= now:
         return ResolveRequest(request, Outcome.DEADLINE_EXCEEDED, "its deadline had passed when it arrived")
     for part, size in zip(event.parts, candidate.shares, strict=True):
@@ -92,6 +97,13 @@ def _never(state: State, pool: Pool, candidate: Candidate, now: Instant) -> Reso
 def _not_now(state: State, pool: Pool, candidate: Candidate, now: Instant) -> ResolveRequest | None:
     """Its tenant's limits, the time that it has, and room, which is taken from others last: for one that is let in."""
     event = candidate.event
+    circuit = pool.breaker.circuit(now)
+    if circuit is not Circuit.CLOSED and not _may_try(state, pool, circuit):
+        wait = max(RETRY_FLOOR, pool.breaker.until - now)
+        detail = (
+            f"{pool.breaker.deaths} workers of {pool.version} died in a row; it is tried again in {wait / SECOND:.0f} s"
+        )
+        return ResolveRequest(event.request, Outcome.CIRCUIT_OPEN, detail, wait)
     candidate.meters = state.limits.covering(event.tenant, candidate.longest, now)
     shortage = short(candidate.meters, candidate.tokens, now) if candidate.meters else None
     if shortage is not None:
@@ -100,6 +112,11 @@ def _not_now(state: State, pool: Pool, candidate: Candidate, now: Instant) -> Re
     return _too_late(state, pool, candidate, now) or find_room(
         state, pool, event, candidate.rows, doubling(candidate.longest), now
     )
+
+
+def _may_try(state: State, pool: Pool, circuit: Circuit) -> bool:
+    """One at a time."""
+    return circuit is Circuit.HALF_OPEN and pool.breaker.trial not in state.requests
 
 
 def _too_late(state: State, pool: Pool, candidate: Candidate, now: Instant) -> ResolveRequest | None:
@@ -157,6 +174,8 @@ def admit(state: State, pool: Pool, candidate: Candidate, now: Instant) -> None:
     state.deadlines.add(request)
     request.unfinished = len(event.parts)
     pool.arrivals.add(len(event.parts), now)
+    if pool.breaker.until != NEVER:
+        pool.breaker.trial = event.request
     of_class = _class(state.policy.patience, event.priority)
     due_by_class = now + state.policy.patience[of_class]
     seq = state.seq

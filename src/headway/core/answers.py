@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from headway.core.cost import CostModel
-from headway.core.effects import DeliverTokens
+from headway.core.effects import DeliverTokens, ReportCircuit, ReportMemoryCap
 from headway.core.events import (
     BatchCompleted,
     BatchFailed,
@@ -12,9 +12,11 @@ from headway.core.events import (
     TokensEmitted,
 )
 from headway.core.ids import BatchId, RequestId, WorkerId
+from headway.core.losses import Loss
 from headway.core.outcomes import Outcome
+from headway.core.pool import Pool
 from headway.core.requests import DONE, RUNNING
-from headway.core.rooms import retry_after
+from headway.core.retry import after_failure, after_loss, sequence_after_loss
 from headway.core.state import State
 from headway.core.units import Instant
 from headway.core.workers import RunningBatch, RunningSequence, Worker
@@ -25,9 +27,12 @@ def batch_completed(state: State, event: BatchCompleted, now: Instant) -> None:
     if worker is None or batch is None:
         return  # a late answer from a worker we already gave up on, or the second of two
     pool = worker.pool
+    _lives(state, pool)
     _observe(worker, batch, event.duration, now)
     _correct(worker, batch, event.duration)
     pool.rate.add(len(batch.members), now)
+    if len(event.failures) < len(batch.members):
+        pool.failed_in_a_row = 0
     for failure in event.failures:
         request = batch.members[failure.position].request
         if request.id in state.requests:
@@ -44,6 +49,11 @@ def batch_completed(state: State, event: BatchCompleted, now: Instant) -> None:
         pool.linger.adapt()
         pool.renew_delay()
         state.reconsider(pool)
+    _tells_of_suspects(state, batch, pool)
+    if pool.memory.tokens and pool.memory.went_well(pool.rules.max_batch_tokens):
+        pool.cap_memory()
+        state.effects.append(ReportMemoryCap(pool.version, pool.memory.tokens))
+        state.reconsider(pool)
     state.touch(pool)
 
 
@@ -51,33 +61,44 @@ def batch_failed(state: State, event: BatchFailed, now: Instant) -> None:
     worker, batch = _take_batch(state, event.worker, event.batch)
     if worker is None or batch is None:
         return
-    worker.pool.placement.ended(worker, batch, 0, worker.pool.cost, now)
-    _probe_failed(batch, worker.pool.cost)
-    _correct(worker, batch, event.duration)
-    _fail_members(state, worker, batch, event.outcome, event.detail)
-    state.touch(worker.pool)
+    pool = worker.pool
+    _lives(state, pool)
+    pool.placement.ended(worker, batch, 0, pool.cost, now)
+    _probe_failed(batch, pool.cost)
+    if len(batch.members) > 1:
+        _give_back(batch, pool)  # who is tried again pays then, and for the others' fault nobody but them
+    else:
+        _correct(worker, batch, event.duration)
+    if event.outcome is Outcome.OUT_OF_MEMORY:
+        _learn_memory(state, pool, batch)
+    after_failure(state, pool, batch, event)
+    _leave(batch, pool)
+    _tells_of_suspects(state, batch, pool)
+    state.touch(pool)
 
 
-def worker_gone(state: State, worker: Worker, detail: str, now: Instant) -> None:
+def worker_gone(state: State, worker: Worker, loss: Loss, detail: str, now: Instant) -> None:
     """Whatever it had is unanswered, and nobody is charged for it."""
     pool = worker.pool
-    correct = pool.device.correct
     pool.placement.retire(worker)
     del state.workers[worker.id]
     batches, worker.batches = worker.batches, {}
     sequences, worker.sequences = worker.sequences, {}
     for batch in batches.values():
-        for account, amount in batch.charges:
-            account.pending -= amount
-            correct(account, -amount * account.weight)
-        pool.fair.clock.tallies.unsettled -= batch.predicted * max(1, pool.policy.cores)
+        _give_back(batch, pool)
         _probe_failed(batch, pool.cost)
-        _fail_members(state, worker, batch, Outcome.WORKER_LOST, detail)
+        after_loss(state, pool, batch, loss, detail)
+        _leave(batch, pool)
+        _tells_of_suspects(state, batch, pool)
     for running in sequences.values():
-        request = running.part.request
-        if request.id in state.requests:
-            state.resolve(request, Outcome.WORKER_LOST, detail, retry_after(pool, now))
+        sequence_after_loss(state, pool, running, loss, detail)
         pool.fair.leave(running.account)
+    if loss is Loss.OUT_OF_MEMORY:
+        for batch in batches.values():
+            if not batch.waits:
+                _learn_memory(state, pool, batch)
+    if loss.blames:
+        _dies(state, pool, detail, now)
     state.touch(pool)
 
 
@@ -137,19 +158,60 @@ def _take_sequence(state: State, worker_id: WorkerId, request: RequestId, attemp
     if running is not None:
         worker = state.workers[worker_id]
         del worker.sequences[request]
+        _lives(state, worker.pool)
         worker.pool.placement.refresh(worker)
         state.touch(worker.pool)
     return running
 
 
-def _fail_members(state: State, worker: Worker, batch: RunningBatch, outcome: Outcome, detail: str) -> None:
-    pool = worker.pool
+def _learn_memory(state: State, pool: Pool, batch: RunningBatch) -> None:
+    """It was too large. One part alone cannot be made smaller; and of what is halved already something has been
+    learned, or one part that is never small enough would have everybody run alone."""
+    if len(batch.members) == 1 or batch.apart:
+        return
+    tokens = batch.rows * batch.length
+    pool.memory.lower(tokens)
+    pool.cap_memory()
+    state.effects.append(ReportMemoryCap(pool.version, pool.memory.tokens, tokens))
+    state.reconsider(pool)
+
+
+def _lives(state: State, pool: Pool) -> None:
+    if pool.breaker.lives():
+        state.effects.append(ReportCircuit(pool.version, open=False))
+
+
+def _dies(state: State, pool: Pool, cause: str, now: Instant) -> None:
+    """One too many in a row, and whoever waits is told at once."""
+    breaker = pool.breaker
+    if not breaker.died(now):
+        return
+    lasts = breaker.until - now
+    detail = f"{cause}; the {breaker.deaths}th worker of {pool.version} in a row"
+    state.effects.append(ReportCircuit(pool.version, True, lasts, detail))
+    for part in [part for queue in list(pool.keys.values()) for part in queue.waiting()]:
+        if part.request.id in state.requests:
+            state.resolve(part.request, Outcome.CIRCUIT_OPEN, detail, lasts)
+
+
+def _give_back(batch: RunningBatch, pool: Pool) -> None:
+    """What was charged for it."""
+    for account, amount in batch.charges:
+        account.pending -= amount
+        pool.device.correct(account, -amount * account.weight)
+    pool.fair.clock.tallies.unsettled -= batch.predicted * max(1, pool.policy.cores)
+
+
+def _leave(batch: RunningBatch, pool: Pool) -> None:
+    """Its members have nothing running in it any more."""
     for part in batch.members:
-        request = part.request
-        if request.id in state.requests:
-            retry = retry_after(pool, state.now) if outcome is Outcome.WORKER_LOST else 0
-            state.resolve(request, outcome, detail, retry)
-        pool.fair.leave(pool.fair.accounts[request.tenant])
+        pool.fair.leave(pool.fair.accounts[part.request.tenant])
+
+
+def _tells_of_suspects(state: State, batch: RunningBatch, pool: Pool) -> None:
+    """The next one may be tried."""
+    if batch.is_suspect:
+        state.reconsider(pool)
 
 
 def _observe(worker: Worker, batch: RunningBatch, duration: int, now: Instant) -> None:

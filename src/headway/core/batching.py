@@ -43,7 +43,9 @@ def form_batch(queue: KeyQueue, head_queue: TenantQueue, setting: Setting) -> Fo
     head = head_queue.urgent.first()
     assert head is not None
     batch = Forming(head, head_queue, setting)
-    if queue.count > 1 and head.rows < setting.policy.max_batch_size:
+    if queue.apart:
+        _gather(batch, queue)
+    elif queue.count > 1 and head.rows < setting.policy.max_batch_size:
         source = _source(queue, batch, setting.cost)
         _grow(batch, source)
         _fill(batch, source)
@@ -54,6 +56,14 @@ def form_batch(queue: KeyQueue, head_queue: TenantQueue, setting: Setting) -> Fo
     setting.cost.probes.earn(batch.time_spent())
     queue.left(batch.members, batch.owners)
     return batch
+
+
+def _gather(batch: Forming, queue: KeyQueue) -> None:
+    """All of a group that is tried again by itself, as far as the caps of today allow."""
+    for part in queue.waiting():
+        if batch.has_room_for(part):
+            batch.add(part, queue.tenants[part.request.tenant])
+    batch.keep()
 
 
 def _grow(batch: Forming, source: _Neighbours | _InTurn) -> None:

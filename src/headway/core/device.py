@@ -59,7 +59,7 @@ class Device:
 
         More than there are for a moment, when a batch was handed over and the one before it took a little longer.
         """
-        return sum(self.need(pool) * len(pool.placement.busy) for pool in self.pools.values())
+        return sum(self.need(worker.pool) for worker in self._busy())
 
     def need(self, pool: Pool) -> int:
         """Cores that a batch of the pool takes: never more than there are, or it could not run at all."""
@@ -82,7 +82,9 @@ class Device:
         return wanted + taken - free_soon <= self.cores and wanted + taken <= 2 * self.cores
 
     def _busy(self) -> Iterator[Worker]:
-        return (worker for pool in self.pools.values() for worker in pool.placement.busy.values())
+        """Who keeps cores busy. One that is suspected keeps none: nobody is to wait for what may never end."""
+        busy = (worker for pool in self.pools.values() for worker in pool.placement.busy.values())
+        return (worker for worker in busy if not worker.is_suspected)
 
     @property
     def is_contended(self) -> bool:

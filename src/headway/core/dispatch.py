@@ -67,6 +67,7 @@ def _dispatch(state: State, pool: Pool, worker: Worker, queue: KeyQueue, tenant:
     paying = [index for index, pays in enumerate(batch.pays) if pays]
     charges = split([batch.members[i] for i in paying], [accounts[i] for i in paying], pool.cost, service)
     pool.fair.clock.gave(service)
+    pool.budget.dispatches(now)
     state.next_batch = number = state.next_batch + 1
     staged = bool(worker.batches) and not worker.has_room
     running = RunningBatch(number, queue.key, batch.members, batch.rows, batch.length, now, predicted, charges, staged)
@@ -84,6 +85,8 @@ def _dispatch(state: State, pool: Pool, worker: Worker, queue: KeyQueue, tenant:
 
 def _reason(state: State, pool: Pool, batch: Forming, before: Reason | None, now: Instant) -> Reason:
     """before: why the key's queue had something to let go; its members may not be the ones that gave it."""
+    if before is Reason.RETRY:
+        return before
     policy = pool.policy
     reason = why(
         policy,

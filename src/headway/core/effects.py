@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import Enum
 from typing import TypeAlias
 
-from headway.core.ids import BatchId, BatchKey, PartRef, RequestId, Tenant, WorkerId
+from headway.core.ids import BatchId, BatchKey, PartRef, RequestId, Tenant, VersionId, WorkerId
 from headway.core.outcomes import Outcome
 from headway.core.record import record
 from headway.core.units import Duration
@@ -26,6 +26,8 @@ class Reason(Enum):
     """The version or the server is draining."""
     MEMORY = "memory"
     """The host is short of memory: flush."""
+    RETRY = "retry"
+    """It is tried again, with a group of its own; checked before all others."""
 
 
 @record
@@ -108,6 +110,88 @@ class ReportStarvation:
     ahead: Tenant = ""
 
 
+class Remedy(Enum):
+    """How parts are tried again."""
+
+    AGAIN = "again"
+    """As before, with whoever it pays."""
+    ALONE = "alone"
+    """Each by itself, and one at a time."""
+    HALVES = "halves"
+    """With half of those that were in the batch that failed."""
+
+
+@record
+class RetryParts:
+    """For the log and the metrics; nothing answers it. They wait again; cause: why they have to."""
+
+    version: VersionId
+    parts: tuple[PartRef, ...]
+    how: Remedy
+    cause: str
+
+
+@record
+class QuarantineRequest:
+    """Remember the content of this request, which is resolved in this very call: it kills what runs it.
+    Answered by ContentQuarantined."""
+
+    version: VersionId
+    request: RequestId
+
+
+@record
+class ReportCircuit:
+    """For the log and the metrics; nothing answers it. open: the version is refused, for `lasts`; else it is served
+    again."""
+
+    version: VersionId
+    open: bool
+    lasts: Duration = 0
+    cause: str = ""
+
+
+@record
+class ReportMemoryCap:
+    """For the log and the metrics; nothing answers it. Batches of the version have so many tokens at most from now on,
+    as a larger one took more memory than there was; 0: as many as the operator lets them. failed: tokens of the batch
+    that was too large; 0: it is tried with more again."""
+
+    version: VersionId
+    tokens: int
+    failed: int = 0
+
+
+@record
+class SuspectWorker:
+    """For the log and the metrics; nothing answers it. Given no new work until it answers. batch: that it has."""
+
+    worker: WorkerId
+    batch: BatchId
+    cause: str
+
+
+@record
+class KillWorker:
+    """It is given up. Answered by WorkerLost."""
+
+    worker: WorkerId
+    batch: BatchId
+    cause: str
+
+
 Effect: TypeAlias = (
-    DispatchBatch | WithdrawPart | AdmitSequence | AbortSequence | DeliverTokens | ResolveRequest | ReportStarvation
+    DispatchBatch
+    | WithdrawPart
+    | AdmitSequence
+    | AbortSequence
+    | DeliverTokens
+    | ResolveRequest
+    | ReportStarvation
+    | RetryParts
+    | QuarantineRequest
+    | ReportCircuit
+    | ReportMemoryCap
+    | SuspectWorker
+    | KillWorker
 )

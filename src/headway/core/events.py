@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TypeAlias
 
 from headway.core.ids import BatchId, BatchKey, Capacity, Measurement, Part, RequestId, Tenant, VersionId, WorkerId
+from headway.core.losses import Loss
 from headway.core.outcomes import Outcome
 from headway.core.policy import BatchPolicy, ServerPolicy
 from headway.core.record import record
@@ -62,6 +63,7 @@ class RequestArrived:
     bytes: payload held for it until its outcome.
     deadline: when its answer is worthless, in the time of `now`.
     priority: class, 0 = most urgent; an index into ServerPolicy.patience (clamped).
+    content: what all of its inputs hash to; 0: not known, and only needed where some content is in quarantine.
     """
 
     request: RequestId
@@ -71,6 +73,7 @@ class RequestArrived:
     bytes: int = 0
     deadline: Instant = NEVER
     priority: int = 1
+    content: int = 0
 
 
 @record
@@ -89,6 +92,22 @@ class ReplyWritten:
     request: RequestId
     overhead: Duration
     version: VersionId | None = None
+
+
+@record
+class ContentQuarantined:
+    """Requests of this content kill what runs them: none is let in for the version's `quarantine`."""
+
+    version: VersionId
+    content: int
+
+
+@record
+class QuarantineLifted:
+    """content: 0: all that the version has in quarantine."""
+
+    version: VersionId
+    content: int = 0
 
 
 # -- workers ---------------------------------------------------------------------------------
@@ -128,10 +147,11 @@ class WorkerStopped:
 
 @record
 class WorkerLost:
-    """It died, hung, or broke the protocol; whatever it ran is unanswered."""
+    """It died, hung, or broke the protocol; whatever it ran is unanswered. cause: for people to read."""
 
     worker: WorkerId
     cause: str = ""
+    loss: Loss = Loss.CRASHED
 
 
 @record
@@ -213,6 +233,8 @@ Event: TypeAlias = (
     | RequestArrived
     | RequestCancelled
     | ReplyWritten
+    | ContentQuarantined
+    | QuarantineLifted
     | WorkerStarting
     | WorkerReady
     | WorkerDraining

@@ -6,8 +6,10 @@ from headway.core.answers import worker_gone
 from headway.core.errors import InvariantViolation
 from headway.core.events import (
     CapacityChanged,
+    ContentQuarantined,
     DrainStarted,
     MemoryPressureChanged,
+    QuarantineLifted,
     ServerConfigured,
     VersionConfigured,
     VersionDrained,
@@ -17,6 +19,7 @@ from headway.core.events import (
     WorkerStarting,
     WorkerStopped,
 )
+from headway.core.losses import Loss
 from headway.core.state import State
 from headway.core.units import Instant
 from headway.core.workers import Worker, WorkerState
@@ -66,6 +69,28 @@ def memory_pressure_changed(state: State, event: MemoryPressureChanged, now: Ins
         state.reconsider(pool)
 
 
+MOST_IN_QUARANTINE = 4096
+"""Contents of one version; of more the oldest is let in again."""
+
+
+def content_quarantined(state: State, event: ContentQuarantined, now: Instant) -> None:
+    pool = state.pool_of(event.version, "ContentQuarantined")
+    pool.quarantine.pop(event.content, None)
+    pool.quarantine[event.content] = now + pool.policy.quarantine
+    for content in [content for content, until in pool.quarantine.items() if until <= now]:
+        del pool.quarantine[content]
+    if len(pool.quarantine) > MOST_IN_QUARANTINE:
+        del pool.quarantine[next(iter(pool.quarantine))]
+
+
+def quarantine_lifted(state: State, event: QuarantineLifted, now: Instant) -> None:
+    pool = state.pool_of(event.version, "QuarantineLifted")
+    if event.content:
+        pool.quarantine.pop(event.content, None)
+    else:
+        pool.quarantine.clear()
+
+
 def worker_starting(state: State, event: WorkerStarting, now: Instant) -> None:
     if event.worker in state.workers:
         raise InvariantViolation(f"worker id {event.worker} is used twice")
@@ -99,12 +124,12 @@ def worker_draining(state: State, event: WorkerDraining, now: Instant) -> None:
 
 
 def worker_stopped(state: State, event: WorkerStopped, now: Instant) -> None:
-    _gone(state, event.worker, WorkerState.STOPPED, "its worker was stopped", now)
+    _gone(state, event.worker, WorkerState.STOPPED, Loss.KILLED, "its worker was stopped", now)
 
 
 def worker_lost(state: State, event: WorkerLost, now: Instant) -> None:
     detail = f"its worker was lost ({event.cause})" if event.cause else "its worker was lost"
-    _gone(state, event.worker, WorkerState.LOST, detail, now)
+    _gone(state, event.worker, WorkerState.LOST, event.loss, detail, now)
 
 
 def capacity_changed(state: State, event: CapacityChanged, now: Instant) -> None:
@@ -116,9 +141,9 @@ def capacity_changed(state: State, event: CapacityChanged, now: Instant) -> None
     state.touch(worker.pool)
 
 
-def _gone(state: State, id: int, end: WorkerState, detail: str, now: Instant) -> None:
+def _gone(state: State, id: int, end: WorkerState, loss: Loss, detail: str, now: Instant) -> None:
     worker = state.workers.get(id)
     if worker is None:
         return  # told twice: by its exit, and by the end of its channel
     worker.become(end)
-    worker_gone(state, worker, detail, now)
+    worker_gone(state, worker, loss, detail, now)

@@ -316,13 +316,15 @@ class Forming:
 
     # -- limits ----------------------------------------------------------------------------
 
-    def _fits(self, part: QueuedPart, gain: int) -> bool:
-        rows = self.rows + part.rows
-        length = self._length_with(part)
+    def has_room_for(self, part: QueuedPart) -> bool:
+        """Whether the caps in rows, tokens and bytes allow it."""
+        rows, length = self.rows + part.rows, self._length_with(part)
         tokens = self.tokens + part.rows * part.length if self._unpadded else rows * length
-        run_time = self._cost.upper(rows, length)
-        policy = self._setting.policy
-        if policy.exceeds(rows, tokens, self.bytes + part.bytes) or run_time > self._time_limit:
+        return not self._setting.policy.exceeds(rows, tokens, self.bytes + part.bytes)
+
+    def _fits(self, part: QueuedPart, gain: int) -> bool:
+        run_time = self._cost.upper(self.rows + part.rows, self._length_with(part))
+        if run_time > self._time_limit or not self.has_room_for(part):
             if gain > 0:
                 self.filled = True
             return False

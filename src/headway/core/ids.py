@@ -28,7 +28,7 @@ class BatchKey(NamedTuple):
     `signature` is made by whoever knows the payload: input names, datatypes, fixed dimensions,
     which optional inputs are present, and every parameter that does not apply row by row.
     Lengths are not in it; they are a matter of cost, not of correctness. Of a version whose answers
-    change with padding they are: it queues by `of_length`.
+    change with padding they are: it queues by `of_length`; and what is tried again in a group of its own by `of_group`.
     """
 
     model: str
@@ -42,6 +42,10 @@ class BatchKey(NamedTuple):
     def of_length(self, length: int) -> BatchKey:
         """For what may share a batch with parts of this length only."""
         return self._replace(signature=f"{self.signature}@{length}")
+
+    def of_group(self, number: int) -> BatchKey:
+        """For what is tried again with nobody but its group."""
+        return self._replace(signature=f"{self.signature}#{number}")
 
 
 class Part(NamedTuple):

@@ -162,7 +162,7 @@ def _tallies(device: Device) -> None:
 
 def _cores(device: Device) -> None:
     busy = [w for pool in device.pools.values() for w in pool.placement.workers.values() if w.batches]
-    used = sum(device.need(worker.pool) for worker in busy)
+    used = sum(device.need(worker.pool) for worker in busy if not worker.is_suspected)
     _require(used == device.in_use, f"{device.name}: {used} cores are in use, {device.in_use} counted")
 
 

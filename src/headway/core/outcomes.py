@@ -51,8 +51,20 @@ class Outcome(Enum):
     """It could never be served here: a part exceeds what a batch may hold, or the whole what may wait."""
 
     WORKER_LOST = "worker_lost"
+    MAY_HAVE_RUN = "may_have_run"
+    """Its worker was lost, and the model declares that running it twice is not the same as once."""
+
+    POISON_REQUEST = "poison_request"
+    """Whatever ran it failed, and all that ran without it did not; or the same content has killed workers of late."""
+
+    CIRCUIT_OPEN = "circuit_open"
+    """Refused: the version's workers keep dying, and it is tried again after a while only."""
+
     MODEL_ERROR = "model_error"
     """The model raised, or broke its contract, on this batch."""
+
+    OUT_OF_MEMORY = "out_of_memory"
+    """Even alone it takes more memory than its worker has."""
 
     INVALID_INPUT = "invalid_input"
     """The model says that the input is at fault."""
@@ -74,9 +86,13 @@ _KINDS: dict[Outcome, Kind] = {
     Outcome.OVERLOADED: Kind.REFUSED,
     Outcome.DRAINING: Kind.REFUSED,
     Outcome.NO_WORKER: Kind.REFUSED,
+    Outcome.CIRCUIT_OPEN: Kind.REFUSED,
     Outcome.UNKNOWN_VERSION: Kind.REFUSED,
     Outcome.TOO_LARGE: Kind.REFUSED,
     Outcome.WORKER_LOST: Kind.FAILED,
+    Outcome.MAY_HAVE_RUN: Kind.FAILED,
+    Outcome.POISON_REQUEST: Kind.FAILED,
     Outcome.MODEL_ERROR: Kind.FAILED,
+    Outcome.OUT_OF_MEMORY: Kind.FAILED,
     Outcome.INVALID_INPUT: Kind.FAILED,
 }

@@ -33,6 +33,8 @@ def leaves_at(pool: Pool, queue: KeyQueue, worker: Worker, now: Instant) -> Inst
     policy = pool.policy
     if policy.style is Style.SEQUENCE:
         return now
+    if queue.apart:
+        return now if worker.has_room else NEVER  # not behind another: who is suspected of killing runs by itself
     if not worker.has_room:
         return NEVER if _is_tried_later(pool, queue, worker, now) else _staged_at(pool, queue, worker, now)
     if policy.hold or pool.draining or pool.pressure or pool.waiting != queue.count or pool.device.is_contended:

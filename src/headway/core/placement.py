@@ -24,6 +24,10 @@ FOLLOW_PACE, CLIP_PACE = 0.1, 0.5
 FORGET_PACE = 0.999
 """What is common to all workers belongs to the cost model: each pace tends back to 1."""
 FOLLOW_OVERHEAD = 1 / 8
+SURELY = 10
+"""So many times its upper quantile no batch takes that will be answered at all."""
+UNSEEN = 6
+"""A size that was never run is given so many times as long."""
 WORTH_STAGING = 1 / 200
 """A hand-over of less than this part of the run is not worth fixing a batch early."""
 
@@ -40,16 +44,18 @@ class Placement:
 
     free: those with room now, longest free first; an index of what `Worker.has_room` says.
     busy: those with a batch.
+    watch_at: when one of them may have to be suspected or given up.
     overhead: what a batch spends between scheduler and worker, both ways together, as measured.
     """
 
-    __slots__ = ("_running", "busy", "free", "overhead", "workers")
+    __slots__ = ("_running", "busy", "free", "overhead", "watch_at", "workers")
 
     def __init__(self) -> None:
         self.workers: dict[WorkerId, Worker] = {}
         self.free: dict[WorkerId, Worker] = {}
         self.busy: dict[WorkerId, Worker] = {}
         self.overhead: Duration = 0
+        self.watch_at: Instant = NEVER
         self._running: Agenda[Worker] = Agenda(_returns)
 
     def refresh(self, worker: Worker) -> None:
@@ -57,7 +63,7 @@ class Placement:
         if worker.batches:
             self.busy[worker.id] = worker
         else:
-            self.busy.pop(worker.id, None)
+            self._rests(worker)
         if worker.has_room:
             self.free.setdefault(worker.id, worker)
         else:
@@ -68,8 +74,14 @@ class Placement:
         """It is gone for good."""
         self.workers.pop(worker.id, None)
         self.free.pop(worker.id, None)
-        self.busy.pop(worker.id, None)
+        self._rests(worker)
         self._running.remove(worker)
+
+    def _rests(self, worker: Worker) -> None:
+        """It has no batch: where nobody has one nobody is waited for."""
+        self.busy.pop(worker.id, None)
+        if not self.busy:
+            self.watch_at = NEVER
 
     @property
     def has_worker(self) -> bool:
@@ -108,10 +120,24 @@ class Placement:
         worker.ends_at = now + int(worker.pace * batch.predicted)
         worker.stage_at = worker.free_at = NEVER
         worker.overdue_at = now + int(worker.pace * cost.upper(batch.rows, batch.length)) + self.overhead
+        self._watch(worker, batch, cost, now)
         if self.overhead > WORTH_STAGING * batch.predicted:
             lower = int(worker.pace * cost.lower(batch.rows, batch.length))
             worker.stage_at = now + max(0, lower - self.overhead)
             worker.free_at = max(worker.stage_at, worker.ends_at - self.overhead)
+
+    def _watch(self, worker: Worker, batch: RunningBatch, cost: CostModel, now: Instant) -> None:
+        """From when on nothing said is too long. What was never run may have to be compiled first."""
+        worker.is_suspected = False
+        floor = worker.pool.policy.hang_floor
+        if not floor:
+            worker.watch_at = NEVER
+            return
+        known = cost.probes.was_run(batch.rows, batch.length)
+        worker.patience = max(floor, int(SURELY * worker.pace * cost.upper(batch.rows, batch.length)))
+        worker.patience *= 1 if known else UNSEEN
+        worker.watch_at = now + worker.patience
+        self.watch_at = min(self.watch_at, worker.watch_at)
 
     def ended(self, worker: Worker, batch: RunningBatch, duration: Duration, cost: CostModel, now: Instant) -> None:
         """The batch is off the worker: what it tells of hand-over and pace, and who runs next.
@@ -125,6 +151,7 @@ class Placement:
         if len(self.workers) > 1 and batch.predicted > 0 and duration > 0:
             off = log(duration / (worker.pace * batch.predicted))
             worker.pace = worker.pace**FORGET_PACE * exp(FOLLOW_PACE * max(-CLIP_PACE, min(CLIP_PACE, off)))
+        worker.is_suspected, worker.watch_at = False, NEVER
         following = next(iter(worker.batches.values()), None)
         if following is not None:
             self.began(worker, following, cost, now)

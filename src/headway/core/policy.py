@@ -37,6 +37,10 @@ class BatchPolicy:
     derive_delay: where there is an SLO, it is derived from that instead (`Linger`).
     hold: makes the delay a floor too: a part batch waits for it even beside an idle worker.
     deadline_margin: taken off every latest safe start, for what the cost model does not see.
+    max_attempts: deaths of workers, while they ran nothing but a part, after which it is given up.
+    idempotent: running a part twice is the same as once; else what has begun is never begun again.
+    quarantine: for how long content is refused that killed workers.
+    hang_floor: the least time after which a worker that has a batch and says nothing is suspected; 0 = never.
     shed: refuse at once who would be late for its deadline or the SLO; else only when its turn comes.
     max_queued_requests, max_queued_rows: bounds on what waits for this version.
     device: what its workers share with those of other versions; "" = they share nothing.
@@ -60,6 +64,10 @@ class BatchPolicy:
     equal_lengths: bool = False
     unpadded: bool = False
     shed: bool = True
+    max_attempts: int = 2
+    idempotent: bool = True
+    quarantine: Duration = seconds(600)
+    hang_floor: Duration = seconds(5)
 
     def exceeds(self, rows: int, tokens: int, size: int) -> bool:
         """Whether a batch is beyond a cap in rows, padded tokens or bytes."""

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from headway.core.breaker import Breaker
+from headway.core.budget import Budget
 from headway.core.cost import CostModel
 from headway.core.effects import Reason
 from headway.core.fairness import Account
@@ -12,6 +15,7 @@ from headway.core.ids import BatchKey, VersionId
 from headway.core.lazy import Agenda, PartHeap
 from headway.core.leaving import why
 from headway.core.linger import Linger
+from headway.core.memory_cap import MemoryCap
 from headway.core.outlook import Outlook
 from headway.core.placement import Placement
 from headway.core.policy import BatchPolicy, Style
@@ -35,6 +39,9 @@ class Pool:
     outlook: how forecasts of answers turned out.
     max_queue_delay: the ceiling of waiting for company that is in force: the policy's, or what `linger` says.
     room: what waits, in requests and rows, by tenant.
+    breaker: whether it is refused for a while.  quarantine: content -> until when it is refused.
+    rules: the operator's; policy: the same within what was learned of its workers' memory.
+    budget: of executions that are tried again.  failed_in_a_row: batches, up to the last answer without a fault.
     starts: the waiting parts whose deadline makes them due, by their latest start.
     linger: None where the operator has fixed that ceiling.
     """
@@ -42,22 +49,28 @@ class Pool:
     __slots__ = (
         "agenda",
         "arrivals",
+        "breaker",
+        "budget",
         "cost",
         "device",
         "draining",
+        "failed_in_a_row",
         "fair",
         "keys",
         "linger",
         "max_queue_delay",
+        "memory",
         "now",
         "outlook",
         "placement",
         "policy",
         "pressure",
+        "quarantine",
         "queued",
         "rate",
         "room",
         "rows",
+        "rules",
         "starts",
         "tokens",
         "version",
@@ -70,6 +83,7 @@ class Pool:
         self.device = device
         self.now: Instant = 0
         self.cost = CostModel()
+        self.memory = MemoryCap()
         self.fair = device.fair
         self.rate = RateMeter()
         self.outlook = Outlook()
@@ -84,6 +98,10 @@ class Pool:
         self.work_waiting = 0
         self.draining = False
         self.pressure = False
+        self.breaker = Breaker()
+        self.budget = Budget()
+        self.quarantine: dict[int, Instant] = {}
+        self.failed_in_a_row = 0
         self.linger: Linger | None = None
         self.room = Room((policy.max_queued_requests, policy.max_queued_rows), device.fair.tenancy.weight)
         self._govern(policy)
@@ -115,7 +133,7 @@ class Pool:
         name = self._name(part)
         queue = self.keys.get(name)
         if queue is None:
-            queue = self.keys[name] = KeyQueue(self, part.request.key, name, self.device.next_number())
+            queue = self.keys[name] = KeyQueue(self, part.request.key, name, self.device.next_number(), part.apart)
         hold = self.policy.hold
         if part.tight:
             self.starts.push(part.latest_start, part, self.waiting)
@@ -126,7 +144,9 @@ class Pool:
     def _name(self, part: QueuedPart) -> BatchKey:
         """Of the queue that it waits in."""
         key = part.request.key
-        return key.of_length(part.length) if self.policy.equal_lengths else key
+        if self.policy.equal_lengths:
+            key = key.of_length(part.length)
+        return key.of_group(part.apart) if part.apart else key
 
     def taken(self, parts: Sequence[QueuedPart], accounts: Sequence[Account]) -> None:
         """They no longer wait; their key's queue knows already. accounts: whose each of them was."""
@@ -156,7 +176,7 @@ class Pool:
 
     def tidy(self, queue: KeyQueue) -> None:
         """After parts have left a queue: its turn in the agenda can only have moved back."""
-        if queue.count == 0 and len(self.keys) > KEEP_KEYS:
+        if queue.count == 0 and (queue.apart or len(self.keys) > KEEP_KEYS):
             del self.keys[queue.name]
 
     def reconfigure(self, policy: BatchPolicy) -> list[KeyQueue]:
@@ -174,8 +194,15 @@ class Pool:
             self._insert(part, self.fair.accounts[part.request.tenant])
         return list(self.keys.values())
 
+    def cap_memory(self) -> None:
+        """What was learned of it is another thing now."""
+        learned, operators = self.memory.tokens, self.rules.max_batch_tokens
+        tokens = min(learned, operators) if learned and operators else learned or operators
+        self.policy = replace(self.rules, max_batch_tokens=tokens) if tokens != operators else self.rules
+
     def _govern(self, policy: BatchPolicy) -> None:
-        self.policy = policy
+        self.rules = policy
+        self.cap_memory()
         self.room.limits = (policy.max_queued_requests, policy.max_queued_rows)
         self.room.reweigh()
         if not (policy.derive_delay and policy.slo and policy.style is Style.BATCH):
@@ -221,6 +248,8 @@ class Pool:
         policy = self.policy
         if queue.count == 0:
             return None
+        if queue.apart:
+            return None if queue.apart < 0 and self._tries_a_suspect() else Reason.RETRY
         if not policy.hold or policy.style is Style.SEQUENCE:
             return Reason.IDLE
         return why(
@@ -233,6 +262,11 @@ class Pool:
             pressure=self.pressure,
             now=now,
         )
+
+    def _tries_a_suspect(self) -> bool:
+        """One at a time: of several that might kill a worker two would cost two."""
+        busy = self.placement.busy.values()
+        return any(batch.is_suspect for worker in busy for batch in worker.batches.values())
 
     def _fills_a_batch(self, queue: KeyQueue) -> bool:
         """Whether what waits reaches a cap. Padding is not known before the batch is formed: as if there were none."""
@@ -268,7 +302,7 @@ class Pool:
 
     def wake_at(self, queue: KeyQueue) -> Instant:
         """When a queue that holds its parts has a reason to let them go, if nothing else happens."""
-        if queue.count == 0 or not self.policy.hold:
+        if queue.count == 0 or queue.apart or not self.policy.hold:
             return NEVER
         return min(queue.oldest() + self.max_queue_delay, queue.latest_start())
 

@@ -71,6 +71,11 @@ class Probes:
         last, tries = self._tried.get(_size(rows, length), NEVER_TRIED)
         return tries < TRIES or self.is_old(last)
 
+    def was_run(self, rows: int, length: int) -> bool:
+        """A batch of about this size has come back once, in a warm-up or since."""
+        entry = self._tried.get(_size(rows, length))
+        return entry is not None and entry[0] != NEVER
+
     def is_old(self, last: int) -> bool:
         """last: what `seen` was then."""
         return last <= self._since or self.seen - last > STALE

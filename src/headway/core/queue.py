@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import insort
 from collections import deque
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -43,12 +44,14 @@ class KeyQueue:
     name: what the pool knows it by.
     rows, tokens, bytes: sums over what waits.
     number: a short name for it, unique on its device.
+    apart: the group that alone may be in it (see QueuedPart); 0: anybody.
     timer: when it is to be looked at again (NEVER: no timer).
     """
 
     __slots__ = (
         "_arrivals",
         "_starts",
+        "apart",
         "bytes",
         "count",
         "entry",
@@ -63,8 +66,9 @@ class KeyQueue:
         "turns",
     )
 
-    def __init__(self, pool: Pool, key: BatchKey, name: BatchKey, number: int) -> None:
+    def __init__(self, pool: Pool, key: BatchKey, name: BatchKey, number: int, apart: int = 0) -> None:
         self.pool = pool
+        self.apart = apart
         self.key = key
         self.name = name
         self.number = number
@@ -92,7 +96,10 @@ class KeyQueue:
         tenant.count += 1
         tenant.urgent.push(part.due, part, tenant.count)
         tenant.by_length.push(part, tenant.count)
-        self._arrivals.append(part)
+        if self._arrivals and part.seq < self._arrivals[-1].seq:
+            insort(self._arrivals, part)  # it is tried again
+        else:
+            self._arrivals.append(part)
         if len(self._arrivals) > 2 * self.count + SLACK:
             self._arrivals = deque(p for p in self._arrivals if p.state is WAITING)
         if keep_starts and part.latest_start != NEVER:

@@ -101,10 +101,16 @@ class QueuedPart:
     tight: it is its deadline that makes it due; no more once it has come too near for a tenant beyond its share.
     lane: its class, or TIGHT where it is its deadline that makes it due.
     work: what it would take alone, in device nanoseconds, as far as was known at its arrival.
+    apart: it is tried again, with nobody but others of this number; a negative one: and while no other such group
+        runs. 0: with whoever it pays.
+    deaths: of workers that ran it alone.
+    spoiled: device time of batches with it that came to nothing, and that nobody was charged for.
     """
 
     __slots__ = (
+        "apart",
         "bytes",
+        "deaths",
         "due",
         "index",
         "lane",
@@ -113,6 +119,7 @@ class QueuedPart:
         "request",
         "rows",
         "seq",
+        "spoiled",
         "state",
         "tight",
         "work",
@@ -143,6 +150,28 @@ class QueuedPart:
         self.tight = due == latest_start
         self.lane = lane
         self.state = WAITING
+        self.apart = 0
+        self.deaths = 0
+        self.spoiled: Duration = 0
+
+    def again(self, apart: int) -> QueuedPart:
+        """For another try, in the same place of every order: a late answer to this one can then mean no other."""
+        part = QueuedPart(
+            self.request,
+            self.index,
+            self.rows,
+            self.length,
+            self.bytes,
+            self.due,
+            self.latest_start,
+            self.seq,
+            self.work,
+            self.lane,
+        )
+        part.apart = apart
+        part.tight = self.tight and not apart
+        part.deaths, part.spoiled = self.deaths, self.spoiled
+        return part
 
     def __lt__(self, other: QueuedPart) -> bool:
         """A heap may hold a part twice, once put back: equal entries then compare the parts."""

@@ -20,9 +20,11 @@ from headway.core.events import (
     BatchCompleted,
     BatchFailed,
     CapacityChanged,
+    ContentQuarantined,
     DrainStarted,
     Event,
     MemoryPressureChanged,
+    QuarantineLifted,
     ReplyWritten,
     RequestArrived,
     RequestCancelled,
@@ -44,6 +46,7 @@ from headway.core.starvation import judge
 from headway.core.state import State
 from headway.core.units import Instant
 from headway.core.views import VersionView, view
+from headway.core.watch import look
 
 
 def _cancelled(state: State, event: RequestCancelled, now: Instant) -> None:
@@ -79,6 +82,8 @@ _APPLY: dict[type, Callable[[State, Any, Instant], None]] = {
     VersionDrained: fleet.version_drained,
     DrainStarted: fleet.drain_started,
     MemoryPressureChanged: fleet.memory_pressure_changed,
+    ContentQuarantined: fleet.content_quarantined,
+    QuarantineLifted: fleet.quarantine_lifted,
 }
 
 
@@ -108,6 +113,9 @@ class Scheduler:
         for event in events:
             _APPLY[type(event)](state, event, now)
         self._expire(now)
+        for pool in state.pools.values():
+            if pool.placement.watch_at <= now:
+                look(state, pool, now)
         for device in state.devices.values():
             clock = device.fair.clock
             if device.fair.starving or clock.next_judgement() <= now:
@@ -127,6 +135,8 @@ class Scheduler:
         wake = min(state.deadlines.first(), state.timers.first())
         for device in state.devices.values():
             wake = min(wake, device.wake, device.fair.clock.next_judgement())
+        for pool in state.pools.values():
+            wake = min(wake, pool.placement.watch_at)
         return wake
 
     def is_idle(self) -> bool:

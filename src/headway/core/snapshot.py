@@ -22,7 +22,7 @@ from headway.core.state import State
 from headway.core.tenancy import RateLimit, TenantPolicy
 from headway.core.workers import RunningBatch, RunningSequence, Worker, WorkerState
 
-FORMAT = 8
+FORMAT = 9
 
 
 def take(state: State) -> dict[str, Any]:
@@ -38,6 +38,7 @@ def take(state: State) -> dict[str, Any]:
         "now": state.now,
         "seq": state.seq,
         "next_batch": state.next_batch,
+        "groups": state.groups,
         "draining": state.draining,
         "pressure": state.pressure,
         "policy": asdict(state.policy),
@@ -58,6 +59,7 @@ def restore(state: State, saved: dict[str, Any]) -> None:
     if saved.get("format") != FORMAT:
         raise ValueError(f"snapshot of format {saved.get('format')!r}; this version reads {FORMAT}")
     state.now, state.seq, state.next_batch = saved["now"], saved["seq"], saved["next_batch"]
+    state.groups = saved["groups"]
     state.draining, state.pressure = saved["draining"], saved["pressure"]
     state.tenancy.known = dict.fromkeys(saved["known"])
     state.govern(_server_policy(saved["policy"]))
@@ -108,7 +110,10 @@ def _request(request: Request, parts: list[QueuedPart], open: bool) -> dict[str,
         "emitted": request.emitted,
         "foreseen": request.foreseen,
         "parts": [
-            [p.index, p.rows, p.length, p.bytes, p.due, p.latest_start, p.seq, p.work, p.lane, p.tight, p.state.value]
+            [
+                *(p.index, p.rows, p.length, p.bytes, p.due, p.latest_start, p.seq, p.work, p.lane),
+                *(p.apart, p.deaths, p.spoiled, p.tight, p.state.value),
+            ]
             for p in parts
         ],
     }
@@ -128,10 +133,11 @@ def _restore_request(state: State, saved: dict[str, Any]) -> list[QueuedPart]:
     )
     request.attempt, request.emitted, request.foreseen = saved["attempt"], saved["emitted"], saved["foreseen"]
     parts = []
-    for *fields, tight, part_state in saved["parts"]:
+    for *fields, apart, deaths, spoiled, tight, part_state in saved["parts"]:
         index, rows, length, size, due, latest_start, seq, work, lane = fields
         part = QueuedPart(request, index, rows, length, size, due, latest_start, seq, work, lane)
         part.state, part.tight = PartState(part_state), tight
+        part.apart, part.deaths, part.spoiled = apart, deaths, spoiled
         parts.append(part)
         request.unfinished += part.state in (PartState.WAITING, PartState.RUNNING)
     if saved["open"]:
@@ -162,13 +168,19 @@ def _restore_device(state: State, saved: dict[str, Any]) -> None:
 
 
 def _pool(pool: Pool) -> dict[str, Any]:
-    policy = asdict(pool.policy)
+    policy = asdict(pool.rules)
     return {
         "version": list(pool.version),
-        "policy": {**policy, "style": pool.policy.style.value},
+        "policy": {**policy, "style": pool.rules.style.value},
         "draining": pool.draining,
         "cost": pool.cost.snapshot(),
         "rate": pool.rate.snapshot(),
+        "budget": pool.budget.snapshot(),
+        "memory": pool.memory.snapshot(),
+        "breaker": pool.breaker.snapshot(),
+        "quarantine": list(pool.quarantine.items()),
+        "watch_at": pool.placement.watch_at,
+        "failed_in_a_row": pool.failed_in_a_row,
         "outlook": pool.outlook.snapshot(),
         "arrivals": pool.arrivals.snapshot(),
         "linger": None if pool.linger is None else pool.linger.snapshot(),
@@ -187,6 +199,12 @@ def _restore_pool(state: State, saved: dict[str, Any]) -> None:
     pool.draining = saved["draining"]
     pool.cost = CostModel.restore(saved["cost"])
     pool.rate.restore(saved["rate"])
+    pool.budget.restore(saved["budget"])
+    pool.memory.restore(saved["memory"])
+    pool.cap_memory()
+    pool.breaker.restore(saved["breaker"])
+    pool.quarantine.update((content, until) for content, until in saved["quarantine"])
+    pool.failed_in_a_row = saved["failed_in_a_row"]
     pool.outlook.restore(saved["outlook"])
     pool.arrivals.restore(saved["arrivals"])
     if saved["linger"] is not None:
@@ -206,6 +224,7 @@ def _worker(worker: Worker) -> dict[str, Any]:
         "stage_at": worker.stage_at,
         "overdue_at": worker.overdue_at,
         "free_at": worker.free_at,
+        "watch": [worker.watch_at, worker.patience, worker.is_suspected],
         "pace": worker.pace,
         "batches": [
             {
@@ -238,6 +257,7 @@ def _restore_workers(state: State, saved: dict[str, Any], parts: dict[PartRef, Q
         worker.capacity = Capacity(*entry["capacity"])
         worker.ends_at, worker.stage_at, worker.overdue_at = entry["ends_at"], entry["stage_at"], entry["overdue_at"]
         worker.free_at, worker.pace = entry["free_at"], entry["pace"]
+        worker.watch_at, worker.patience, worker.is_suspected = entry["watch"]
         state.workers[worker.id] = pool.placement.workers[worker.id] = worker
         for batch in entry["batches"]:
             members = [parts[PartRef(*ref)] for ref in batch["members"]]
@@ -263,6 +283,7 @@ def _restore_workers(state: State, saved: dict[str, Any], parts: dict[PartRef, Q
             pool.fair.enter(accounts[tenant])
     for id in dict.fromkeys([*saved["free"], *pool.placement.workers]):  # the free ones in their old order
         pool.placement.refresh(pool.placement.workers[id])
+    pool.placement.watch_at = saved["watch_at"]
 
 
 def _requeue(state: State, parts: Iterable[QueuedPart]) -> None:

@@ -23,6 +23,7 @@ class State:
     """requests: those without an outcome.  workers: those that are not stopped or lost.
     devices: by name; a version that shares none has one of its own, named after it.
     touched: devices for which something may be able to leave, since the last decision.
+    groups: how many were made of what is tried again by itself.
     effects: of the call of `handle` that is under way.
     """
 
@@ -32,6 +33,7 @@ class State:
         "devices",
         "draining",
         "effects",
+        "groups",
         "limits",
         "next_batch",
         "now",
@@ -65,6 +67,7 @@ class State:
         self.draining = False
         self.pressure = False
         self.seq = 0
+        self.groups = 0
         self.next_batch = 0
 
     def touch(self, pool: Pool) -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from headway.core.cost import KNEES, STEPS
 from headway.core.device import Device
+from headway.core.failure_views import FailureView, failures
 from headway.core.ids import VersionId, WorkerId
 from headway.core.linger import Linger
 from headway.core.policy import BatchPolicy
@@ -62,6 +63,7 @@ class VersionView:
     probes: int
     clears_in: Duration
     """When what waits will have been worked off, at the rate of the last seconds."""
+    failures: FailureView
 
 
 def view(pool: Pool) -> VersionView:
@@ -83,6 +85,7 @@ def view(pool: Pool) -> VersionView:
         max_queue_delay=pool.max_queue_delay,
         probes=pool.cost.probes.count,
         clears_in=pool.rate.time_for(pool.waiting, pool.now),
+        failures=failures(pool),
     )
 
 

@@ -39,10 +39,12 @@ class RunningBatch:
     started: when it was dispatched; for one that was staged, when the one before it ended.
     waits: it is staged, and what its worker runs has not ended.
     withdrawn: some of it may not have been run.
+    apart: the group that is tried again in it (see QueuedPart); 0: none.
     is_probe: it is larger than would pay by the cost model, for what is to be learned from it.
     """
 
     __slots__ = (
+        "apart",
         "charges",
         "id",
         "is_probe",
@@ -80,6 +82,12 @@ class RunningBatch:
         self.staged = self.waits = staged
         self.withdrawn = False
         self.is_probe = False
+        self.apart = members[0].apart
+
+    @property
+    def is_suspect(self) -> bool:
+        """It may kill its worker."""
+        return self.apart < 0
 
 
 class RunningSequence:
@@ -101,6 +109,8 @@ class Worker:
     ends_at: when what it runs is expected to end (NEVER: nobody knows).
     stage_at, overdue_at: from when until when the next batch may be handed over behind it.
     free_at: from when until then its cores count as free, for a batch that another worker is handed.
+    watch_at: when it is suspected, or, once it is, given up, if nothing comes of what it runs.
+    patience: how long that is from the beginning, and again from the suspicion.
     pace: how long it takes for what takes the pool's workers 1 (2 = half as fast).
     """
 
@@ -111,12 +121,15 @@ class Worker:
         "entry",
         "free_at",
         "id",
+        "is_suspected",
         "overdue_at",
         "pace",
+        "patience",
         "pool",
         "sequences",
         "stage_at",
         "state",
+        "watch_at",
     )
 
     def __init__(self, id: WorkerId, pool: Pool) -> None:
@@ -130,6 +143,9 @@ class Worker:
         self.stage_at: Instant = NEVER
         self.overdue_at: Instant = NEVER
         self.free_at: Instant = NEVER
+        self.watch_at: Instant = NEVER
+        self.patience: Duration = 0
+        self.is_suspected = False
         self.pace = 1.0
         self.entry: tuple[Any, ...] | None = None
 

@@ -29,6 +29,7 @@ OVERLOAD = (
     Outcome.DEADLINE_UNMEETABLE,
     Outcome.RECLAIMED,
     Outcome.NO_WORKER,
+    Outcome.CIRCUIT_OPEN,
 )
 """Refusals after which a model's fallback is asked. A tenant's own limits are none: it would get around them."""
 SERVED_BY = b"x-headway-served-by"

@@ -2,21 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import NamedTuple, TypeAlias
 
 import msgspec
 
 from headway.config.settings import ModelSettings
-from headway.core.ids import BatchKey
+from headway.core.ids import BatchKey, VersionId
 from headway.core.units import SECOND
 from headway.gateway.errors import GivenUp, NotReady, UnknownModel
 from headway.wire.messages import InputMeta, ModelMeta, VersionStatus
 from headway.wire.safety import class_of
 
+SOON = 5 * SECOND
+"""A version that is expected back within this time is waited for."""
 RETRY_AFTER = SECOND
 """Said of a version that is not ready when the runtime does not say."""
+STALLED = "stalled"
+"""Said of a version that has workers which are ready, and none that gets anywhere."""
 MAX_KEYS = 4096
 """Batch keys kept per version; beyond that they are made anew."""
+
+
+Stalls: TypeAlias = Callable[[], Mapping[VersionId, str]]
+"""Versions that are stalled now -> why."""
 
 
 class CatalogVersion(msgspec.Struct, frozen=True):
@@ -38,15 +48,18 @@ class CatalogModel(msgspec.Struct, frozen=True):
 class Version:
     """One version: its state, and what the gateway derives from its declaration once instead of per request."""
 
-    def __init__(self, model: CatalogModel, entry: CatalogVersion) -> None:
+    def __init__(self, model: CatalogModel, entry: CatalogVersion, now: Callable[[], int] = time.monotonic_ns) -> None:
         self.model = model.name
         self.number = entry.version
+        self.id = VersionId(model.name, entry.version)
         self.number_text = str(entry.version)
         self.path = entry.path
         self.settings = model.settings
         self.state = "loading"
         self.reason = ""
-        self.retry_after = 0
+        self._now = now
+        self._back_at = 0
+        """When it is expected to be ready; 0: nobody said."""
         self.meta: ModelMeta | None = None
         self.inputs: dict[str, InputMeta] = {}
         self.output_names: tuple[str, ...] = ()
@@ -61,7 +74,8 @@ class Version:
         return self.state == "ready" and self.meta is not None
 
     def update(self, status: VersionStatus) -> None:
-        self.state, self.reason, self.retry_after = status.state, status.reason, status.retry_after
+        self.state, self.reason = status.state, status.reason
+        self._back_at = self._now() + status.retry_after if status.retry_after else 0
         if status.meta is not None and status.meta != self.meta:
             self.meta = status.meta
             self._most_rows.clear()
@@ -76,20 +90,32 @@ class Version:
         return self.meta
 
     def require_ready(self) -> ModelMeta:
-        if self.meta is None or self.state != "ready":
+        """Or about to be again. Raises NotReady."""
+        if self.meta is None or not (self.state == "ready" or self._is_soon_back):
             raise self.not_ready()
         return self.meta
+
+    @property
+    def _is_soon_back(self) -> bool:
+        """It is being restarted, and whoever asks may as well wait for that, in the scheduler's queue like anybody."""
+        if self.state != "unavailable" or self.settings.fallback or not self._back_at:
+            return False
+        return -SOON < self._back_at - self._now() <= SOON  # a start may take longer than the last one did
 
     def not_ready(self) -> NotReady:
         reason = f": {self.reason}" if self.reason else ""
         name = f"model {self.model!r} version {self.number}"
-        if self.state == "failed":
+        if self.state == "failed" and not self._back_at:
             return GivenUp(f"{name} has failed and is not tried again{reason}", param="model")
-        return NotReady(
-            f"{name} is {self.state}{reason}",
-            param="model",
-            retry_after=self.retry_after or RETRY_AFTER,
-        )
+        left = max(0, self._back_at - self._now()) if self._back_at else 0
+        state = self.state
+        if state == "unavailable":
+            state = "being restarted" + (f", ready in about {left / SECOND:.2g} s" if left else "")
+        elif state == "failed":
+            state = "given up for now, and tried again" + (
+                f" in about {left / SECOND:.2g} s" if left else " from time to time"
+            )
+        return NotReady(f"{name} is {state}{reason}", param="model", retry_after=left or RETRY_AFTER)
 
     def key(self, signature: str) -> BatchKey:
         """The same object for the same signature, as far as the cache reaches."""
@@ -122,19 +148,34 @@ class Version:
         return max(rows, 1)
 
 
+class Standing(NamedTuple):
+    """How ready a version is, as probes are told: where its worker is ready and gets nowhere, it is not."""
+
+    version: Version
+    ready: bool
+    state: str
+    reason: str
+
+
 class Model:
-    def __init__(self, entry: CatalogModel) -> None:
+    def __init__(self, entry: CatalogModel, now: Callable[[], int] = time.monotonic_ns) -> None:
         self.name = entry.name
         self.settings = entry.settings
-        self.versions = {v.version: Version(entry, v) for v in sorted(entry.versions, key=lambda v: v.version)}
+        self.versions = {v.version: Version(entry, v, now) for v in sorted(entry.versions, key=lambda v: v.version)}
         self.default = entry.default_version or max(self.versions)
 
 
 class Catalog:
-    """Every lookup of a name goes through here, so an unknown one is the same 404 on every route."""
+    """Every lookup of a name goes through here, so an unknown one is the same 404 on every route.
 
-    def __init__(self, models: Iterable[CatalogModel]) -> None:
-        self.models = {entry.name: Model(entry) for entry in models if entry.versions}
+    now: monotonic nanoseconds.  stalls: asked at each probe.
+    """
+
+    def __init__(
+        self, models: Iterable[CatalogModel], now: Callable[[], int] = time.monotonic_ns, stalls: Stalls = dict
+    ) -> None:
+        self.models = {entry.name: Model(entry, now) for entry in models if entry.versions}
+        self._stalls = stalls
 
     def model(self, name: str) -> Model:
         model = self.models.get(name)
@@ -176,7 +217,23 @@ class Catalog:
     @property
     def ready(self) -> bool:
         """Every configured version is. A server without models can answer nothing and is not ready either."""
-        return bool(self.models) and all(version.ready for version in self.all_versions())
+        return bool(self.models) and all(standing.ready for standing in self.standings())
+
+    def standings(self) -> list[Standing]:
+        """Of every version that is configured, now."""
+        stalled = self._stalls()
+        return [_standing(version, stalled) for version in self.all_versions()]
+
+    def standing(self, version: Version) -> Standing:
+        return _standing(version, self._stalls())
+
+
+def _standing(version: Version, stalled: Mapping[VersionId, str]) -> Standing:
+    """Requests for one that is stalled go on to the scheduler, which knows whom to refuse and whom to let try."""
+    why = stalled.get(version.id, "") if version.ready else ""
+    if why:
+        return Standing(version, False, STALLED, why)
+    return Standing(version, version.ready, version.state, version.reason)
 
 
 def _list(names: Iterable[str], most: int = 20) -> str:

@@ -161,7 +161,7 @@ class NotReady(ServerError):
 
 
 class GivenUp(NotReady):
-    """It failed so often that it is not started again: only an operator can help."""
+    """It cannot be loaded and is not started again: only an operator can help."""
 
     code = "model_failed"
     retryable = False
@@ -215,6 +215,12 @@ FACES: dict[Outcome, Face] = {
     Outcome.UNKNOWN_VERSION: Face(404, False, "no such model version"),
     Outcome.TOO_LARGE: Face(413, False, "the request is larger than this server could ever hold or run"),
     Outcome.WORKER_LOST: Face(503, True, "the worker died while it held the request"),
+    Outcome.MAY_HAVE_RUN: Face(
+        500, False, "it may have been run before its worker was lost, and the model declares idempotent = false"
+    ),
+    Outcome.POISON_REQUEST: Face(500, False, "whatever runs this request fails, and what ran without it did not"),
+    Outcome.CIRCUIT_OPEN: Face(503, True, "workers of this model version keep dying; it is tried again after a while"),
+    Outcome.OUT_OF_MEMORY: Face(500, False, "the request needs more memory than the model's workers have"),
     Outcome.MODEL_ERROR: Face(500, False, "the model failed"),
     Outcome.INVALID_INPUT: Face(400, False, "the model refused the input"),
 }

@@ -17,13 +17,14 @@ from headway.core.units import seconds
 from headway.gateway.access import OPEN, Access
 from headway.gateway.admin import AdminGate, local_gate
 from headway.gateway.calls import Calls
-from headway.gateway.catalog import Catalog, CatalogModel
+from headway.gateway.catalog import Catalog, CatalogModel, Stalls
 from headway.gateway.edge import Edge
 from headway.gateway.embeddings import EmbeddingsApi
 from headway.gateway.errors import HeadwayError, InternalError, Unauthenticated, error_response
 from headway.gateway.exchange import Handler, Pending, Request, Response, Stream
 from headway.gateway.fallback import Fallbacks
 from headway.gateway.http import PLAIN, HttpServer
+from headway.gateway.quarantine import Quarantine
 from headway.gateway.router import Router, path_of
 from headway.gateway.routes import Explain, Metrics, Reload, Routes, Statistics
 from headway.gateway.tracing import trace_id
@@ -40,7 +41,8 @@ class Gateway:
 
     send: takes messages to the runtime. now: monotonic nanoseconds, the runtime's own clock.
     request_timeout_s: the longest a request may take. access: who may call what. gate: before admin routes, None =
-    this host may. edge: what else is done with connections.
+    this host may. stalls: versions whose workers get nowhere, asked at each probe. edge: what else is done with
+    connections.
     """
 
     def __init__(
@@ -57,9 +59,11 @@ class Gateway:
         explain: Explain | None = None,
         statistics: Statistics | None = None,
         reload: Reload | None = None,
+        quarantine: Quarantine | None = None,
+        stalls: Stalls = dict,
         edge: Edge = PLAIN,
     ) -> None:
-        self.catalog = Catalog(models)
+        self.catalog = Catalog(models, now, stalls)
         self._calls = Calls(send, now, seconds(request_timeout_s), _error_response)
         self._fallbacks = Fallbacks(self.catalog)
         self._embeddings = EmbeddingsApi(self.catalog, self._calls, self._fallbacks, limits.max_parts)
@@ -77,6 +81,8 @@ class Gateway:
             explain,
             statistics,
             reload,
+            quarantine,
+            now,
             started,
         )
         self._router = self._routes.router()

@@ -86,9 +86,9 @@ def index(catalog: Catalog, ready_only: bool) -> list[dict[str, str]]:
         {
             "name": version.model,
             "version": str(version.number),
-            "state": _STATES.get(version.state, "UNAVAILABLE"),
-            "reason": version.reason,
+            "state": _STATES.get(state, "UNAVAILABLE"),
+            "reason": reason,
         }
-        for version in catalog.all_versions()
-        if version.ready or not ready_only
+        for version, ready, state, reason in catalog.standings()
+        if ready or not ready_only
     ]

@@ -12,6 +12,7 @@ from typing import Any, TypeAlias
 import msgspec
 
 from headway import __version__
+from headway.core.ids import VersionId
 from headway.gateway import stream
 from headway.gateway.access import Access, Caller
 from headway.gateway.admin import AdminGate
@@ -25,6 +26,7 @@ from headway.gateway.fallback import Fallbacks
 from headway.gateway.model_pages import configuration, index, metadata, wants_ready_only
 from headway.gateway.oip import check, read_body
 from headway.gateway.options import read_options
+from headway.gateway.quarantine import Quarantine, content_of, told
 from headway.gateway.reloading import reload
 from headway.gateway.rendering import render
 from headway.gateway.router import Parameters, RouteHandler, Router
@@ -61,11 +63,13 @@ class Routes:
         explain: Explain | None,
         statistics: Statistics | None,
         reload: Reload | None,
+        quarantine: Quarantine | None,
+        now: Callable[[], int],
         started: int,
     ) -> None:
         """started: Unix seconds, said to be when the models were made.
 
-        metrics, explain, statistics, reload: None = no such page.
+        metrics, explain, statistics, reload, quarantine: None = no such page.  now: monotonic nanoseconds.
         """
         self._catalog = catalog
         self._calls = calls
@@ -79,6 +83,8 @@ class Routes:
         self._explain = explain
         self._statistics = statistics
         self._reload = reload
+        self._quarantine = quarantine
+        self._now = now
         self._started = started
 
     def router(self) -> Router:
@@ -125,6 +131,9 @@ class Routes:
         router.add("POST", "/v2/repository/models/{model}/unload", gate(self.load_or_unload))
         router.add("GET", "/metrics", gate(self.metrics))
         router.add("POST", "/reload", gate(self.reload))
+        router.add("GET", "/quarantine", gate(self.quarantine))
+        for path in ("/quarantine/{model}/{version}", "/quarantine/{model}/{version}/{content}"):
+            router.add("DELETE", path, gate(self.lift))
 
     def _counts(self, handler: RouteHandler) -> RouteHandler:
         """Statistics count all tenants together: where those are kept apart by keys, they are for the operator."""
@@ -156,11 +165,11 @@ class Routes:
         return _json(metadata(version, versions, version.declared()))
 
     def model_ready(self, request: Request, at: Parameters) -> Response:
-        version = self._asked(request, at)[1]
-        body: dict[str, Any] = {"name": version.model, "ready": version.ready}
-        if version.ready:
+        version, ready, state, reason = self._catalog.standing(self._asked(request, at)[1])
+        body: dict[str, Any] = {"name": version.model, "ready": ready}
+        if ready:
             return _json(body)
-        return _json(body | {"state": version.state, "reason": version.reason}, 503)
+        return _json(body | {"state": state, "reason": reason}, 503)
 
     def model_configuration(self, request: Request, at: Parameters) -> Response:
         version = self._asked(request, at)[1]
@@ -246,8 +255,8 @@ class Routes:
     def _readiness(self, is_shown: Callable[[str], bool]) -> Response:
         ready = self._catalog.ready
         models = [
-            {"model": v.model, "version": str(v.number), "ready": v.ready, "state": v.state, "reason": v.reason}
-            for v in self._catalog.all_versions()
+            {"model": v.model, "version": str(v.number), "ready": v_ready, "state": state, "reason": reason}
+            for v, v_ready, state, reason in self._catalog.standings()
             if is_shown(v.model)
         ]
         body: dict[str, Any] = {"ready": ready, "models": models}
@@ -266,6 +275,24 @@ class Routes:
             raise NotFound("the configuration cannot be read again")
         return reload(self._reload, request)
 
+    def quarantine(self, request: Request, at: Parameters) -> Response:
+        """Content that is refused because it killed workers, by version, the oldest first."""
+        if self._quarantine is None:
+            raise NotFound("nothing is kept in quarantine here")
+        now = self._now()
+        return _json({"quarantine": [told(entry, now) for entry in self._quarantine.listed()]})
+
+    def lift(self, request: Request, at: Parameters) -> Response:
+        """Lets a content in again, or all of a version."""
+        if self._quarantine is None:
+            raise NotFound("nothing is kept in quarantine here")
+        version = self._version(at)
+        content = content_of(at["content"]) if "content" in at else 0
+        lifted = self._quarantine.lift(VersionId(version.model, version.number), content)
+        if content and not lifted:
+            raise NotFound(f"content {at['content']} of {version.model}/{version.number} is not in quarantine")
+        return _json({"lifted": lifted})
+
     def explain(self, request: Request, at: Parameters) -> Response:
         if self._explain is None:
             raise NotFound("explanations are switched off")
@@ -274,7 +301,8 @@ class Routes:
         if told is None:
             raise version.not_ready()
         memory = None if version.meta is None else version.meta.memory
-        return _json(told | {"state": version.state, "reason": version.reason, "memory": memory})
+        _, _, state, reason = self._catalog.standing(version)
+        return _json(told | {"state": state, "reason": reason, "memory": memory})
 
     # -- common -----------------------------------------------------------------------------------
 

@@ -19,6 +19,9 @@ from headway.wire.messages import FromWorker, ToWorker
 
 log = logging.getLogger("headway.runtime")
 
+CLOSED = "channel closed"
+"""The cause where nothing was wrong with what came before it."""
+
 HIGH_WATER = 256 << 10
 """Bytes in the transport's buffer above which no further data is written to it."""
 
@@ -122,7 +125,7 @@ class Channel:
         self._pump()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._end("channel closed")
+        self._end(CLOSED)
 
     def _end(self, cause: str) -> None:
         if self._closed:

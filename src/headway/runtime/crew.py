@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import cast
 
 import msgspec
@@ -29,7 +28,7 @@ from headway.registry.spec import VersionSpec
 from headway.runtime.clock import Clock
 from headway.runtime.effects import EffectRunner, failure_outcome
 from headway.runtime.observer import Observer
-from headway.runtime.policies import batch_policy, lower_cap
+from headway.runtime.policies import batch_policy
 from headway.runtime.status import version_status
 from headway.runtime.supervisor import Supervisor
 from headway.runtime.worker_process import State, WorkerProcess
@@ -77,8 +76,6 @@ class LiveCrew:
         self.safety: dict[VersionId, SafetyReport] = {}
         """What a worker found of each version: the strictest, of several workers."""
         self._slos_ms = slos_ms or {}
-        self._lowered: dict[VersionId, int] = {}
-        """Caps in tokens of versions that ran out of memory."""
         self._policies: dict[VersionId, BatchPolicy] = {version: self.policy(version) for version in versions}
         self._told: dict[VersionId, VersionStatus] = {}
         self._draining = False
@@ -108,10 +105,14 @@ class LiveCrew:
             meta.streaming,
             meta.max_batch_size,
             report.mode == EQUAL_LENGTHS,
-            lower_cap(meta.max_batch_tokens, self._lowered.get(version, 0)),
+            meta.max_batch_tokens,
             meta.unpadded,
             slo_ms,
         )
+
+    def quarantine(self, version: VersionId) -> Duration:
+        """For how long content is kept out of it."""
+        return self._policies[version].quarantine
 
     def drain(self) -> None:
         """The server is going down: every version says so."""
@@ -143,7 +144,7 @@ class LiveCrew:
             self._post(WorkerStopped(worker.id))
         elif worker.state is State.LOST:
             self._effects.worker_gone(worker.id)
-            self._post(WorkerLost(worker.id, worker.cause))
+            self._post(WorkerLost(worker.id, worker.cause, worker.loss))
         self._observer.worker_state(worker.id, worker.version, worker.state.value, worker.cause)
         self._tell(worker.version)
 
@@ -164,23 +165,6 @@ class LiveCrew:
         if policy != self._policies[version]:
             self._policies[version] = policy
             self._post(VersionConfigured(version, policy))
-
-    def _ran_out_of_memory(self, message: ExecuteFailed) -> None:
-        """Batches of this version are half as large from now on, also those of workers yet to come."""
-        version, rows, tokens = self._effects.size_of(message.batch)
-        if rows == 1:
-            return  # there is no smaller batch of it
-        cap = max(1, tokens // 2)
-        policy = self._policies[version]
-        lowered = lower_cap(policy.max_batch_tokens, cap)
-        log.warning(
-            "model %s ran out of memory with a batch of %d tokens; its batches have at most %d from now on",
-            version,
-            tokens,
-            lowered,
-        )
-        self._lowered[version] = lowered
-        self._configure(version, replace(policy, max_batch_tokens=lowered))
 
     def _tell(self, version: VersionId) -> None:
         """The gateway hears of a version only what is new."""
@@ -207,8 +191,6 @@ class LiveCrew:
             self._supervisor.succeeded(message.worker)
             return self._effects.emitted(message)
         if isinstance(message, ExecuteFailed):
-            if message.out_of_memory:
-                self._ran_out_of_memory(message)
             return self._effects.execute_failed(message, self._clock())
         if isinstance(message, Finished):
             return SequenceFinished(message.worker, message.request, message.attempt)
@@ -230,4 +212,7 @@ def _as_found(meta: ModelMeta, report: SafetyReport) -> ModelMeta:
 
 
 def _same(one: VersionStatus, other: VersionStatus) -> bool:
+    """One that dies again of the same is expected back at another time."""
+    if one.retry_after or other.retry_after:
+        return False
     return (one.state, one.reason, one.meta) == (other.state, other.reason, other.meta)

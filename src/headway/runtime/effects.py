@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
@@ -12,18 +11,26 @@ from headway.core.effects import (
     DeliverTokens,
     DispatchBatch,
     Effect,
+    KillWorker,
+    QuarantineRequest,
+    ReportCircuit,
+    ReportMemoryCap,
     ReportStarvation,
     ResolveRequest,
+    RetryParts,
+    SuspectWorker,
     WithdrawPart,
 )
 from headway.core.events import BatchCompleted, BatchFailed, Event, PartFailure, TokensEmitted
 from headway.core.ids import BatchId, RequestId, VersionId, WorkerId
 from headway.core.outcomes import Outcome
-from headway.core.units import SECOND, Duration, Instant
+from headway.core.units import Duration, Instant
 from headway.runtime.channel import Channel
 from headway.runtime.held import Held, Running, TensorSplitter, part_input
 from headway.runtime.memory import MemoryGauge
 from headway.runtime.observer import Observer, ReplyInfo
+from headway.runtime.quarantine import Quarantine
+from headway.runtime.reports import report_circuit, report_memory_cap, report_retry, report_starvation, report_suspicion
 from headway.wire.frames import Buffer, ProtocolViolation
 from headway.wire.messages import (
     Abort,
@@ -41,8 +48,6 @@ from headway.wire.messages import (
 )
 from headway.wire.tensors import Tensor
 
-log = logging.getLogger("headway.runtime")
-
 MAX_UNWRITTEN = 50_000
 """Replies handed over of which the gateway has not said that they were written; older ones are forgotten."""
 
@@ -58,6 +63,7 @@ ChannelOf: TypeAlias = Callable[[WorkerId], Channel | None]
 
 class EffectRunner:
     """held: requests without an outcome, shared with the runtime, which adds them.
+    give_up: a worker that hangs, and why it is thought to.
 
     A worker without a channel is gone; the event that says so is on its way, and answers for the effect.
     """
@@ -70,8 +76,12 @@ class EffectRunner:
         observer: Observer,
         memory: MemoryGauge,
         post: Callable[[Event], None],
+        give_up: Callable[[WorkerId, str], None],
+        quarantine: Quarantine,
     ) -> None:
         self._post = post
+        self._give_up = give_up
+        self._quarantine = quarantine
         self._held = held
         self._channel_of = channel_of
         self._deliver = deliver
@@ -87,8 +97,14 @@ class EffectRunner:
             AdmitSequence: self._admit,
             AbortSequence: self._abort,
             DeliverTokens: self._deliver_tokens,
-            ReportStarvation: _report_starvation,
+            ReportStarvation: report_starvation,
             ResolveRequest: self._resolve,
+            RetryParts: report_retry,
+            ReportCircuit: report_circuit,
+            ReportMemoryCap: report_memory_cap,
+            SuspectWorker: report_suspicion,
+            KillWorker: self._kill,
+            QuarantineRequest: self._keep_out,
         }
 
     def carry_out(self, now: Instant, effects: Sequence[Effect]) -> None:
@@ -151,7 +167,15 @@ class EffectRunner:
         for offset, value in enumerate(values[: effect.count]):
             self._deliver(StreamChunk(effect.request, effect.first + offset, value))
 
+    def _kill(self, effect: KillWorker, now: Instant) -> None:
+        self._give_up(effect.worker, effect.cause)
+
+    def _keep_out(self, effect: QuarantineRequest, now: Instant) -> None:
+        self._quarantine.take(effect.version, self._held[effect.request].submit, now)
+
     def _resolve(self, effect: ResolveRequest, now: Instant) -> None:
+        if effect.outcome is Outcome.POISON_REQUEST:
+            self._quarantine.explain(effect.request, effect.detail)
         self.resolve(self._held[effect.request], effect.outcome, effect.detail, effect.retry_after, now)
 
     def resolve(self, held: Held, outcome: Outcome, detail: str, retry_after: Duration, now: Instant) -> None:
@@ -229,15 +253,8 @@ class EffectRunner:
     def execute_failed(self, message: ExecuteFailed, now: Instant) -> Event:
         running = self._pop(message.batch, message.worker)
         self._observer.batch_done(running.info(None, now))
-        outcome = failure_outcome(message.code)
+        outcome = Outcome.OUT_OF_MEMORY if message.out_of_memory else failure_outcome(message.code)
         return BatchFailed(message.worker, message.batch, message.elapsed, outcome, message.detail)
-
-    def size_of(self, batch: BatchId) -> tuple[VersionId, int, int]:
-        """Whose it is, its rows and its padded tokens. Raises ProtocolViolation for a batch that does not run."""
-        running = self._running.get(batch)
-        if running is None:
-            raise ProtocolViolation(f"an answer for batch {batch}, which does not run")
-        return running.key.version_id, running.rows, running.padded_tokens
 
     def emitted(self, message: Emitted) -> Event:
         held = self._held.get(message.request)
@@ -275,18 +292,3 @@ def _outputs(held: Held) -> list[list[Tensor]]:
             raise RuntimeError(f"request {held.submit.request} completed, but part {part} has no result")
         outputs.append(tensors)
     return outputs
-
-
-def _report_starvation(effect: ReportStarvation, now: Instant) -> None:
-    if not effect.starves:
-        log.info("tenant %s on %s has its share again", effect.tenant, effect.device)
-        return
-    log.warning(
-        "tenant %s starves on %s: it got %.3g s of the device in the last %.3g s and was owed %.3g s%s",
-        effect.tenant,
-        effect.device,
-        effect.received / SECOND,
-        effect.window / SECOND,
-        effect.owed / SECOND,
-        f"; {effect.ahead} is furthest ahead of it and may borrow no more room" if effect.ahead else "",
-    )

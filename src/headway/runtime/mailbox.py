@@ -9,11 +9,14 @@ from typing import Any, Protocol, TypeAlias
 
 from headway.core.effects import Effect
 from headway.core.events import Event
-from headway.core.units import Instant
+from headway.core.units import Duration, Instant, ms
 from headway.runtime.clock import Clock
 from headway.runtime.timer import Timer
 
 log = logging.getLogger("headway.runtime")
+
+STOOD_STILL: Duration = ms(100)
+"""What a turn that was asked for may take to come without anything being wrong."""
 
 
 class Core(Protocol):
@@ -62,6 +65,7 @@ class Mailbox:
         self._fatal = fatal
         self._events: list[Event] = []
         self._scheduled = False
+        self._woken_at: Instant = 0
         self._closed = False
         self._timer = Timer(loop, clock, self._wake)
 
@@ -85,7 +89,16 @@ class Mailbox:
     def _wake(self) -> None:
         if not self._scheduled and not self._closed:
             self._scheduled = True
+            self._woken_at = self._clock()
+            self._loop.call_soon(self._turn)
+
+    def _turn(self) -> None:
+        """Where the loop stood still since this turn was asked for, sockets are read first, which takes a round of it:
+        a worker whose answer lies there has not hung."""
+        if self._clock() - self._woken_at > STOOD_STILL:
             self._loop.call_soon(self._drain)
+        else:
+            self._drain()
 
     def _drain(self) -> None:
         self._scheduled = False

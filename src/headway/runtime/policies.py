@@ -9,7 +9,7 @@ from headway.config.settings import MAX_QUEUE_DELAY_MS, MEBIBYTE, ModelSettings,
 from headway.config.tenants import LimitSettings, TenantRules
 from headway.core.policy import BatchPolicy, ServerPolicy, Style
 from headway.core.tenancy import RateLimit, TenantPolicy
-from headway.core.units import NEVER, Duration, ms
+from headway.core.units import NEVER, Duration, ms, seconds
 from headway.registry.placement import Place
 
 NONE: Mapping[str, float] = {}
@@ -119,6 +119,10 @@ def batch_policy(
         cores=0 if streaming else place.cores,
         equal_lengths=equal_lengths,
         unpadded=unpadded,
+        max_attempts=settings.max_attempts,
+        idempotent=settings.idempotent,
+        quarantine=seconds(settings.quarantine_s),
+        hang_floor=seconds(settings.hang_s),
     )
 
 

@@ -33,9 +33,10 @@ from headway.runtime.held import Held, unsendable
 from headway.runtime.mailbox import Core, Fatal, Mailbox, crash
 from headway.runtime.memory import MemoryGauge
 from headway.runtime.observer import NullObserver, Observer
+from headway.runtime.quarantine import Quarantine
 from headway.runtime.recorder import Recorder
 from headway.runtime.supervisor import Supervisor
-from headway.wire.messages import Cancel, Submit, ToGateway, ToRuntime, Written
+from headway.wire.messages import Cancel, Quarantined, Submit, ToGateway, ToRuntime, Written
 from headway.wire.safety import SafetyReport
 
 log = logging.getLogger("headway.runtime")
@@ -94,8 +95,16 @@ class Runtime:
             self._slos(settings),
         )
         self._supervisor = Supervisor(settings.workers, self._crew, clock)
+        self._quarantine = Quarantine(self._mailbox.post, self._crew.quarantine)
         self._effects = EffectRunner(
-            self._held, self._supervisor.channel, deliver, self._observer, self._memory, self._mailbox.post
+            self._held,
+            self._supervisor.channel,
+            deliver,
+            self._observer,
+            self._memory,
+            self._mailbox.post,
+            self._supervisor.give_up,
+            self._quarantine,
         )
         self._crew.join(self._supervisor, self._effects)
         self._deliver = deliver
@@ -174,6 +183,14 @@ class Runtime:
         """What batching does to the answers of each version that has loaded."""
         return self._crew.safety
 
+    def quarantined(self) -> list[Quarantined]:
+        """Contents that are refused, by version and the oldest first."""
+        return self._quarantine.listed(self._clock())
+
+    def lift(self, version: VersionId, content: int = 0) -> int:
+        """Lets requests of this content in again; 0 = of all that is in quarantine there. How many contents it was."""
+        return self._quarantine.lift(version, content, self._clock())
+
     @property
     def core(self) -> Core:
         """To look at (depths for metrics and readiness), not to drive."""
@@ -217,6 +234,7 @@ class Runtime:
                 submit.bytes,
                 submit.deadline,
                 submit.priority,
+                self._quarantine.content(VersionId(*submit.key[:2]), submit, self._clock()) if self._quarantine else 0,
             )
         )
 

@@ -1,5 +1,9 @@
-"""One instance of a version over all its incarnations: restarted with backoff, given up after enough failures, or
-at once where it cannot load and never could."""
+"""One instance of a version over all its incarnations.
+
+One that dies while it serves is started again, with backoff, for ever: whether requests may come in meanwhile the core
+decides. One that cannot load is given up after enough failures in a row, and tried again once in a while; at once and
+for good where it never could and the same files must fail again.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +12,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from headway.core.ids import VersionId
+from headway.core.losses import Loss
 from headway.core.units import SECOND, Duration, Instant, seconds
 from headway.registry.spec import VersionSpec
 from headway.runtime.worker_process import State, WorkerProcess
@@ -26,7 +31,7 @@ FIRST_GUESS: Duration = seconds(2)
 
 
 class Slot:
-    """given_up: will not be started again.  last_cause: why it was lost last."""
+    """given_up: it failed to load too often, and has not loaded since.  last_cause: why it was lost last."""
 
     def __init__(self, supervisor: Supervisor, spec: VersionSpec, threads: int) -> None:
         self.version = VersionId(spec.model, spec.version)
@@ -36,25 +41,37 @@ class Slot:
         self._settings = supervisor.settings
         self._spec = spec
         self._threads = threads
-        self._failures = 0
+        self._deaths = 0
+        """In a row, nothing answered in between, none of them from outside."""
+        self._refusals = 0
+        """Failures to load, in a row."""
+        self._again_s = self._settings.retry_given_up_s
         self._was_ready = False
+        self._delay_s = 0.0
         self._start_duration = FIRST_GUESS
         self._ready_expected_at: Instant = 0
         self._stopping = asyncio.Event()
         self.worker = self._next_worker(0)
 
     async def keep_alive(self) -> None:
-        """Runs until it is stopped or given up."""
-        settings = self._settings
+        """Runs until it is stopped, or given up for good."""
         while True:
             worker = self.worker
-            await worker.run(self._supervisor.address, settings.start_timeout_s)
-            if worker is self.worker:
-                return  # no successor: stopped, or given up
-            delay_s = self._backoff_s()
-            if await _happens_within(self._stopping, delay_s):
+            await worker.run(self._supervisor.address, self._settings.start_timeout_s)
+            if worker is self.worker:  # it has no successor
+                if not await self._until_tried_again():
+                    return
+                self.worker = self._next_worker(0)
+            elif await _happens_within(self._stopping, self._delay_s):
                 self.worker.stopped_before_start()
                 return
+
+    async def _until_tried_again(self) -> bool:
+        """False: it never is."""
+        if not self.given_up or not self._again_s or await _happens_within(self._stopping, self._again_s):
+            return False
+        log.info("%s: tried again, %g s after it was given up", self.version, self._again_s)
+        return True
 
     def stop(self, grace_s: float) -> None:
         self._stopping.set()
@@ -62,10 +79,10 @@ class Slot:
 
     def succeeded(self) -> None:
         """It answered something."""
-        self._failures = 0
+        self._deaths = 0
 
     def expected_wait(self, now: Instant) -> Duration:
-        """Until it is ready, as far as one can tell."""
+        """Until it is ready, as far as one can tell; 0: it is overdue, or never will be."""
         return max(0, self._ready_expected_at - now)
 
     # -- owner of its worker -------------------------------------------------------------------
@@ -74,6 +91,8 @@ class Slot:
         crew = self._supervisor.crew
         if worker.state is State.READY:
             self._was_ready = True
+            self.given_up = False
+            self._refusals = 0
             self._start_duration = worker.start_duration
             log.info("%s: ready after %.2f s", worker.name, worker.start_duration / SECOND)
         elif worker.state is State.LOST:
@@ -90,21 +109,28 @@ class Slot:
     def _count_failure(self, worker: WorkerProcess) -> None:
         self.last_cause = worker.cause
         if worker.ready is not None and self._supervisor.clock() - worker.ready_at >= STABLE:
-            self._failures = 0
-        self._failures += 1
-        log.warning("%s: lost, %s", worker.name, worker.cause)
+            self._deaths = 0
+        self._delay_s = self._settings.backoff_s
+        if worker.loss is not Loss.KILLED:  # for which neither it nor what it ran can be blamed
+            self._deaths += 1
+            self._refusals += worker.ready is None
+            self._delay_s = self._backoff_s()
+        log.warning("%s: lost (%s), %s", worker.name, worker.loss.value, worker.cause)
 
     def _succeed(self, lost: WorkerProcess) -> None:
         limit = self._settings.max_failures
         if lost.final and not self._was_ready:  # what was loaded once may be in the middle of being replaced
+            self._again_s = 0
             self._give_up("not tried again, for it would fail the same way", lost.cause)
-        elif limit and self._failures >= limit:
-            self._give_up(f"given up after {self._failures} failures in a row, last", lost.cause)
+        elif limit and self._refusals >= limit:
+            self._give_up(f"given up after {self._refusals} failures to load in a row, last", lost.cause)
         else:
-            self.worker = self._next_worker(seconds(self._backoff_s()))
+            self.worker = self._next_worker(seconds(self._delay_s))
 
     def _give_up(self, why: str, cause: str) -> None:
         self.given_up = True
+        expected = seconds(self._again_s) + self._start_duration
+        self._ready_expected_at = self._supervisor.clock() + expected if self._again_s else 0
         log.error("%s: %s: %s", self.version, why, cause)
         self._supervisor.crew.slot_given_up(self.version)
 
@@ -117,7 +143,7 @@ class Slot:
 
     def _backoff_s(self) -> float:
         settings = self._settings
-        doublings = min(max(0, self._failures - 1), 30)
+        doublings = min(max(0, self._deaths - 1), 30)
         return min(settings.backoff_s * 2.0**doublings, settings.max_backoff_s)
 
 

@@ -14,12 +14,13 @@ from headway.wire.messages import ModelMeta, VersionStatus
 def version_status(
     version: VersionId, slots: Sequence[Slot], meta: ModelMeta | None, draining: bool, now: Instant
 ) -> VersionStatus:
-    """meta: None until a worker of it was ready once. retry_after: until one is expected to be ready."""
+    """meta: None until a worker of it was ready once. retry_after: until one is expected to be ready;
+    0: nobody can tell, or, where it has failed, never."""
     state = _state(slots, meta is not None, draining)
     reason, wait = "", 0
     if state not in ("ready", "draining"):
         reason = next((slot.last_cause for slot in slots if slot.last_cause), "")
-        wait = min((slot.expected_wait(now) for slot in slots if not slot.given_up), default=0)
+        wait = min(filter(None, (slot.expected_wait(now) for slot in slots)), default=0)
     return VersionStatus(version.model, version.version, state, meta, reason, wait)
 
 

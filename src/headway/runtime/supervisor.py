@@ -17,6 +17,7 @@ from headway.core.units import Duration
 from headway.registry.spec import VersionSpec
 from headway.runtime.channel import Channel
 from headway.runtime.clock import Clock
+from headway.runtime.oom import OutOfMemoryKills
 from headway.runtime.slot import Slot
 from headway.runtime.worker_process import WorkerProcess
 from headway.wire.frames import ProtocolViolation
@@ -54,6 +55,7 @@ class Supervisor:
         self.slots: dict[VersionId, list[Slot]] = {}
         self._workers: dict[WorkerId, tuple[WorkerProcess, Slot]] = {}
         self._last_id: WorkerId = 0
+        self._kills = OutOfMemoryKills()
         self._directory = ""
         self._server: asyncio.Server | None = None
         self._strangers: dict[Channel, None] = {}
@@ -90,6 +92,12 @@ class Supervisor:
         if known is not None:
             known[1].succeeded()
 
+    def give_up(self, worker: WorkerId, cause: str) -> None:
+        """It hangs."""
+        known = self._workers.get(worker)
+        if known is not None:  # else it was lost a moment ago, and the core is about to hear of it
+            known[0].give_up(cause)
+
     async def stop(self, grace_s: float) -> None:
         """Stops every worker and leaves nothing behind: no process, no socket."""
         for slots in self.slots.values():
@@ -114,7 +122,7 @@ class Supervisor:
 
     def new_worker(self, spec: VersionSpec, threads: int, slot: Slot) -> WorkerProcess:
         self._last_id += 1
-        worker = WorkerProcess(self._last_id, spec, threads, slot, self.clock)
+        worker = WorkerProcess(self._last_id, spec, threads, slot, self.clock, self._kills)
         self._workers[worker.id] = (worker, slot)
         return worker
 

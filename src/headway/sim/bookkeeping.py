@@ -16,18 +16,27 @@ from headway.core.units import NEVER, Instant
 from headway.sim.allowances import Allowances
 from headway.sim.ledger import Ledger, TrackedRequest, TrackedVersion, TrackedWorker
 from headway.sim.lending import NO_ROOM, Lending
+from headway.sim.retrials import BLAMED, Retrials
 
 WHEN_ITS_TURN_CAME = "it would take"
 """How the reason of a request begins that was let in, and given up when its turn came; in the same call, maybe."""
-AT_ARRIVAL = (Outcome.RATE_LIMITED, Outcome.DEADLINE_UNMEETABLE, Outcome.OVERLOADED)
+AT_ARRIVAL = (Outcome.CIRCUIT_OPEN, Outcome.RATE_LIMITED, Outcome.DEADLINE_UNMEETABLE, Outcome.OVERLOADED)
 """What a request that there is room for may be refused with at once."""
-NEVER_LET_IN = (Outcome.UNKNOWN_VERSION, Outcome.DRAINING, Outcome.DEADLINE_EXCEEDED, Outcome.TOO_LARGE)
+NEVER_LET_IN = (
+    Outcome.UNKNOWN_VERSION,
+    Outcome.DRAINING,
+    Outcome.DEADLINE_EXCEEDED,
+    Outcome.TOO_LARGE,
+    Outcome.POISON_REQUEST,
+    Outcome.CIRCUIT_OPEN,
+)
 """What comes before the tenant's limits."""
 
 
 class Bookkeeper:
     """Of this call: requests that arrived, and those whose sequence moved on.
 
+    retrials: what may become of those whose execution came to nothing.
     left: (worker, request, attempt) of the sequences that ended, or whose worker did.
     """
 
@@ -38,6 +47,7 @@ class Bookkeeper:
         self._ledger = ledger
         self._lending = Lending(ledger)
         self._allowances = Allowances(ledger)
+        self.retrials = Retrials(ledger)
         self._refused: dict[RequestId, Outcome] = {}
         self._now: Instant = 0
         self._apply: dict[type[ev.Event], Callable[[Any], None]] = {
@@ -49,6 +59,8 @@ class Bookkeeper:
             ev.RequestArrived: self._request_arrived,
             ev.RequestCancelled: self._request_cancelled,
             ev.ReplyWritten: self._reply_written,
+            ev.ContentQuarantined: self._content_quarantined,
+            ev.QuarantineLifted: self._quarantine_lifted,
             ev.WorkerStarting: self._worker_starting,
             ev.WorkerReady: self._worker_ready,
             ev.WorkerDraining: self._worker_draining,
@@ -72,12 +84,14 @@ class Bookkeeper:
         for effect in effects:
             if type(effect) is ResolveRequest and effect.detail.startswith(WHEN_ITS_TURN_CAME):
                 self._refused.pop(effect.request, None)  # it was let in first, maybe into room that others lost
+        self.retrials.begin(effects)
         self._lending.reclaimed = deque(request for request, outcome in outcomes if outcome is Outcome.RECLAIMED)
         self.arrived.clear()
         self.emitting.clear()
         self.left.clear()
         for event in events:
             self._apply[type(event)](event)
+        self.retrials.end()
         self._expire()
 
     def _expire(self) -> None:
@@ -117,7 +131,7 @@ class Bookkeeper:
         self.arrived[event.request] = request
         refusals = self._refusals(request)
         refused = self._refused.get(event.request)
-        if not any(reason in NEVER_LET_IN for reason in refusals):
+        if refused is not Outcome.CIRCUIT_OPEN and not any(reason in NEVER_LET_IN for reason in refusals):
             self._allowances.judge(request, refused, self._now)
         if refused in AT_ARRIVAL and self._may_refuse(request, refused):
             refusals.append(refused)
@@ -136,6 +150,8 @@ class Bookkeeper:
         """For its tenant's limits; or because it would be late, which nobody is for whom a worker is free at once."""
         policy, version = self._ledger.policy, self._ledger.versions.get(request.version)
         tenant = dict(policy.tenants).get(request.event.tenant, policy.others)
+        if outcome is Outcome.CIRCUIT_OPEN:
+            return version is not None and version.circuit.until >= 0
         if outcome is Outcome.RATE_LIMITED:
             return any(limit.covers(max(part.length for part in request.event.parts)) for limit in tenant.limits)
         if version is None or not version.policy.shed:
@@ -157,6 +173,8 @@ class Bookkeeper:
         reasons = {
             Outcome.DRAINING: ledger.draining or version.draining,
             Outcome.DEADLINE_EXCEEDED: event.deadline <= self._now,
+            Outcome.POISON_REQUEST: version.quarantine.get(event.content, 0) > self._now and event.content != 0,
+            Outcome.CIRCUIT_OPEN: self._now < version.circuit.until,
             Outcome.TOO_LARGE: any(
                 _exceeds(part, request.bytes_of(index), policy) for index, part in enumerate(event.parts)
             )
@@ -173,6 +191,15 @@ class Bookkeeper:
 
     def _reply_written(self, event: ev.ReplyWritten) -> None:
         """Of no consequence to any promise."""
+
+    def _content_quarantined(self, event: ev.ContentQuarantined) -> None:
+        version = self._ledger.versions[event.version]
+        version.quarantine[event.content] = self._now + version.policy.quarantine
+
+    def _quarantine_lifted(self, event: ev.QuarantineLifted) -> None:
+        quarantine = self._ledger.versions[event.version].quarantine
+        for content in [event.content] if event.content else list(quarantine):
+            quarantine.pop(content, None)
 
     # -- workers --------------------------------------------------------------------------------------
 
@@ -201,18 +228,22 @@ class Bookkeeper:
         worker = self._ledger.remove_worker(event.worker)
         if worker is None:
             return
-        for batch in worker.batches.values():
-            for ref in batch.parts:
-                self._ledger.owe(ref.request, Outcome.WORKER_LOST)
         for request, attempt in worker.sequences:
             self.left[event.worker, request, attempt] = None
-            self._ledger.owe(request, Outcome.WORKER_LOST)
+        self.retrials.worker_ended(worker, event, self._now)
+        version = self._ledger.versions[worker.version]
+        if isinstance(event, ev.WorkerLost) and event.loss in BLAMED and version.circuit.dies(self._now):
+            for request in list(version.waiting):
+                self._ledger.owe(request, Outcome.CIRCUIT_OPEN)
 
     # -- answers: anything not running where it says is late, and changes nothing ---------------------
 
     def _batch_completed(self, event: ev.BatchCompleted) -> None:
         self._note_hand_over(event)
         parts = self._take_batch(event.worker, event.batch)
+        self._comes_back(event.worker, parts)
+        if len(event.failures) < len(parts):
+            self.retrials.batch_completed(self._ledger.workers[event.worker].version)
         failures: dict[RequestId, list[Outcome]] = {}
         for failure in event.failures if parts else ():
             failures.setdefault(parts[failure.position].request, []).append(failure.outcome)
@@ -236,8 +267,16 @@ class Bookkeeper:
                 self._ledger.owe(ref.request, Outcome.COMPLETED)
 
     def _batch_failed(self, event: ev.BatchFailed) -> None:
-        for ref in self._take_batch(event.worker, event.batch):
-            self._ledger.owe(ref.request, event.outcome)
+        worker = self._ledger.workers.get(event.worker)
+        tokens = worker.batches[event.batch].tokens if worker is not None and event.batch in worker.batches else 0
+        parts = self._take_batch(event.worker, event.batch)
+        self._comes_back(event.worker, parts)
+        if worker is not None and parts:
+            self.retrials.batch_failed(self._ledger.versions[worker.version], parts, tokens, event)
+
+    def _comes_back(self, worker: WorkerId, parts: tuple[PartRef, ...]) -> None:
+        if parts:
+            self._ledger.versions[self._ledger.workers[worker].version].circuit.lives()
 
     def _take_batch(self, worker: WorkerId, batch: int) -> tuple[PartRef, ...]:
         tracked = self._ledger.workers.get(worker)
@@ -264,6 +303,7 @@ class Bookkeeper:
         if tracked is None or tracked.sequences.pop((request, attempt), None) is None:
             return False
         self.left[worker, request, attempt] = None
+        self._ledger.versions[tracked.version].circuit.lives()
         return True
 
 

@@ -15,6 +15,7 @@ from headway.core.events import (
     VersionDrained,
 )
 from headway.core.ids import VersionId
+from headway.core.losses import Loss
 from headway.core.policy import Style
 from headway.core.units import Duration
 from headway.sim.driver import Driver
@@ -52,7 +53,8 @@ class Disturbances:
     def _lose_one(self) -> None:
         workers = self._fleet.living()
         if workers:
-            self._fleet.lose(self._rng.choice(workers), "killed")
+            from_outside = self._rng.random() < self._fleet.faults.blameless
+            self._fleet.lose(self._rng.choice(workers), "killed", Loss.KILLED if from_outside else Loss.CRASHED)
 
     def _drain_one(self) -> None:
         workers = self._fleet.living()

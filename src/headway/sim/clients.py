@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from random import Random
 
-from headway.core.effects import ResolveRequest
-from headway.core.events import ReplyWritten, RequestArrived, RequestCancelled
+from headway.core.effects import QuarantineRequest, ResolveRequest
+from headway.core.events import ContentQuarantined, ReplyWritten, RequestArrived, RequestCancelled
 from headway.core.ids import RequestId
 from headway.core.outcomes import Kind
 from headway.core.units import NEVER, Duration, Instant
@@ -44,6 +44,7 @@ class Clients:
         self._overhead = overhead
         self._loops: dict[RequestId, Loop] = {}
         driver.on[ResolveRequest] = self._resolved
+        driver.on[QuarantineRequest] = self._quarantined
 
     @property
     def are_sending(self) -> bool:
@@ -86,6 +87,7 @@ class Clients:
                 arrival.bytes,
                 arrival.deadline,
                 arrival.priority,
+                arrival.content,
             )
         )
         if arrival.cancel_after != NEVER:
@@ -118,6 +120,12 @@ class Clients:
         elif not loop.ended:
             loop.ended = True
             self._sources -= 1
+
+    def _quarantined(self, effect: QuarantineRequest) -> None:
+        """What the runtime does: only it has the content. The request is resolved in the same call, after this."""
+        content = self._driver.requests[effect.request].content
+        if content:
+            self._driver.tell(ContentQuarantined(effect.version, content))
 
     def _resolved(self, effect: ResolveRequest) -> None:
         request = effect.request

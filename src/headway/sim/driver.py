@@ -11,8 +11,14 @@ from headway.core.effects import (
     DeliverTokens,
     DispatchBatch,
     Effect,
+    KillWorker,
+    QuarantineRequest,
+    ReportCircuit,
+    ReportMemoryCap,
     ReportStarvation,
     ResolveRequest,
+    RetryParts,
+    SuspectWorker,
     WithdrawPart,
 )
 from headway.core.events import Event
@@ -49,6 +55,12 @@ class Driver:
             WithdrawPart: _nothing,
             DeliverTokens: _nothing,
             ReportStarvation: _nothing,
+            RetryParts: _nothing,
+            QuarantineRequest: _nothing,
+            ReportCircuit: _nothing,
+            ReportMemoryCap: _nothing,
+            SuspectWorker: _nothing,
+            KillWorker: _nothing,
             ResolveRequest: _nothing,
         }
         self._agenda = Agenda()

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from headway.core.effects import DispatchBatch, Effect, ResolveRequest
+from headway.core.effects import DispatchBatch, Effect, ResolveRequest, RetryParts
 from headway.core.events import Event, RequestArrived, ServerConfigured, VersionConfigured
 from headway.core.ids import BatchId, RequestId, Tenant
 from headway.core.policy import BatchPolicy
@@ -57,6 +57,7 @@ class FairOracle(Listener):
     _joined: dict[Tenant, None] = field(default_factory=dict)
     _lanes: dict[tuple[Tenant, int], dict[RequestId, None]] = field(default_factory=dict)
     _lane_of: dict[RequestId, tuple[Tenant, int]] = field(default_factory=dict)
+    _arrived_in: dict[RequestId, tuple[Tenant, int]] = field(default_factory=dict)
     _lightest: dict[Tenant, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -80,6 +81,9 @@ class FairOracle(Listener):
                 self._splits(effect, scheduler)
             elif type(effect) is ResolveRequest:
                 self._leave(effect.request)
+                self._arrived_in.pop(effect.request, None)
+            elif type(effect) is RetryParts:
+                self._wait_again(effect)
         self.ledger.observe(now, events, effects, scheduler)
         for gap in self.ledger.gaps.news():
             self._judge(gap)
@@ -160,7 +164,15 @@ class FairOracle(Listener):
             return
         lane = (event.tenant, min(event.priority, len(self._patience) - 1))
         self._lanes.setdefault(lane, {})[event.request] = None
-        self._lane_of[event.request] = lane
+        self._lane_of[event.request] = self._arrived_in[event.request] = lane
+
+    def _wait_again(self, effect: RetryParts) -> None:
+        """In their old places: ids are in order of arrival."""
+        for ref in effect.parts:
+            lane = self._arrived_in.get(ref.request)
+            if lane is not None:
+                self._lane_of[ref.request] = lane
+                self._lanes[lane] = dict.fromkeys(sorted({*self._lanes.get(lane, {}), ref.request}))
 
     def _leads(self, effect: DispatchBatch) -> None:
         first = effect.parts[0].request

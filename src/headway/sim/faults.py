@@ -11,9 +11,12 @@ from headway.core.units import MILLISECOND, Duration
 class Faults:
     """Probabilities, each per batch or step unless it says otherwise.
 
-    hang: no answer until the worker is given up. stale: a dead worker's answer still arrives.
+    hang: no answer, until the worker is given up. stale: a dead worker's answer still arrives.
     misdirected: an answer arrives in the name of a worker that never ran the batch.
     load_fails: per start. gap: per ended worker, that its successor is not announced at once.
+    memory: padded tokens beyond which a batch is too large for its worker; 0 = any will do.
+    raises, kills: per content: whatever runs it raises, or dies.
+    blameless: per death of a worker that runs something, that it was killed from outside.
     time_to_loss, time_to_drain: mean time between two such events in the whole fleet (0: never).
     grid: delays are multiples of it.
     """
@@ -29,6 +32,10 @@ class Faults:
     misdirected: float = 0
     load_fails: float = 0
     gap: float = 0
+    memory: int = 0
+    raises: float = 0
+    kills: float = 0
+    blameless: float = 0
     time_to_loss: Duration = 0
     time_to_drain: Duration = 0
     grid: Duration = MILLISECOND

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from random import Random
 
-from headway.core.effects import AbortSequence, AdmitSequence, DispatchBatch
+from headway.core.effects import AbortSequence, AdmitSequence, DispatchBatch, KillWorker
 from headway.core.events import (
     BatchCompleted,
     BatchFailed,
@@ -22,8 +22,9 @@ from headway.core.events import (
     WorkerStopped,
 )
 from headway.core.ids import BatchId, Capacity, Measurement, Part, RequestId, VersionId, WorkerId
+from headway.core.losses import Loss
 from headway.core.outcomes import Outcome
-from headway.core.units import Duration, Instant
+from headway.core.units import NEVER, Duration, Instant
 from headway.sim.costs import Cost
 from headway.sim.driver import Driver
 from headway.sim.faults import NO_FAULTS, Faults
@@ -89,9 +90,11 @@ class Fleet:
         self._driver = driver
         self._rng = rng
         self._started = 0
+        self._character = rng.random()
         driver.on[DispatchBatch] = self._dispatch
         driver.on[AdmitSequence] = self._admit
         driver.on[AbortSequence] = self._abort
+        driver.on[KillWorker] = self._kill
 
     # -- life and death -------------------------------------------------------------------------
 
@@ -110,11 +113,14 @@ class Fleet:
         else:
             self._loaded(worker)
 
-    def lose(self, worker: SimWorker, cause: str) -> None:
+    def lose(self, worker: SimWorker, cause: str, loss: Loss = Loss.CRASHED) -> None:
         """It dies with everything it runs. Its answers may still be on their way."""
         if worker.gone:
             return
-        self._end(worker, WorkerLost(worker.worker, cause))
+        self._end(worker, WorkerLost(worker.worker, cause, loss))
+
+    def _kill(self, effect: KillWorker) -> None:
+        self.lose(self.workers[effect.worker], effect.cause, Loss.HUNG)
 
     def drain(self, worker: SimWorker) -> None:
         """It takes nothing new, stops after what it runs, and is replaced."""
@@ -184,18 +190,40 @@ class Fleet:
         self._begin(worker)
         begins = max(self._driver.now + model.hand_over, worker.free_at)
         if self._happens(self.faults.hang):
-            self._driver.at(begins + 3 * duration, lambda: self.lose(worker, "no progress"))
-            duration *= 4
+            worker.free_at = NEVER
+            return  # it says nothing any more, and is for the core to give up
         answer = self._answer(effect, duration)
+        if any(self.is_killer(request) for request, _ in effect.parts):
+            self._driver.at(begins + duration // 2, lambda: self._dies_of(worker, effect.batch))
         worker.free_at = begins + duration
         self._driver.at(worker.free_at + model.hand_over, lambda: self._batch_ended(worker, answer))
         if self._happens(self.faults.misdirected):
             early = self._driver.now + self._rng.randrange(duration)
             self._driver.at(early // self.faults.grid * self.faults.grid, lambda: self._tell_wrongly(answer))
 
+    def is_killer(self, request: RequestId) -> bool:
+        """Whether whatever runs it dies."""
+        return self._nature(request) < self.faults.kills
+
+    def is_spoiler(self, request: RequestId) -> bool:
+        """Whether whatever runs it raises."""
+        return 0 <= self._nature(request) - self.faults.kills < self.faults.raises
+
+    def _nature(self, request: RequestId) -> float:
+        content = self._driver.requests[request].content if request in self._driver.requests else 0
+        return Random(f"{self._character} {content}").random() if content else 1.0
+
+    def _dies_of(self, worker: SimWorker, batch: BatchId) -> None:
+        if batch in worker.running:
+            self.lose(worker, "it ran what kills", Loss.CRASHED)
+
     def _answer(self, effect: DispatchBatch, duration: Duration) -> BatchCompleted | BatchFailed:
-        if self._happens(self.faults.batch_fails):
+        if any(self.is_spoiler(request) for request, _ in effect.parts) or self._happens(self.faults.batch_fails):
             return BatchFailed(effect.worker, effect.batch, duration, Outcome.MODEL_ERROR, "the model raised")
+        sizes = [self._driver.requests[request].parts[part] for request, part in effect.parts]
+        tokens = sum(part.rows for part in sizes) * max(part.length for part in sizes)
+        if 0 < self.faults.memory < tokens:
+            return BatchFailed(effect.worker, effect.batch, duration, Outcome.OUT_OF_MEMORY, "too large")
         failures = tuple(
             PartFailure(position, self._rng.choice((Outcome.MODEL_ERROR, Outcome.INVALID_INPUT)), "this one is bad")
             for position in range(len(effect.parts))

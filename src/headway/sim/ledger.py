@@ -14,7 +14,7 @@ from headway.core.events import RequestArrived
 from headway.core.ids import BatchId, Capacity, PartRef, RequestId, VersionId, WorkerId
 from headway.core.outcomes import Outcome
 from headway.core.policy import BatchPolicy, ServerPolicy, Style
-from headway.core.units import Duration, Instant
+from headway.core.units import SECOND, Duration, Instant
 
 NO_ROOM = Capacity(batch_slots=0)
 
@@ -58,13 +58,16 @@ class TrackedRequest:
 
 @dataclass(slots=True)
 class TrackedBatch:
+    """tokens: as many as its rows have at the length that each counts as."""
+
     parts: tuple[PartRef, ...]
     started: Instant
+    tokens: int
 
 
 @dataclass(slots=True)
 class TrackedWorker:
-    """aborting: (request, attempt) -> has AbortSequence been asked for."""
+    """sequences: (request, attempt) -> has AbortSequence been asked for.  suspected: while it has this batch."""
 
     worker: WorkerId
     version: VersionId
@@ -73,6 +76,11 @@ class TrackedWorker:
     capacity: Capacity = NO_ROOM
     batches: dict[BatchId, TrackedBatch] = field(default_factory=dict)
     sequences: dict[tuple[RequestId, int], bool] = field(default_factory=dict)
+    suspected: BatchId | None = None
+
+    @property
+    def keeps_cores(self) -> bool:
+        return bool(self.batches) and self.suspected not in self.batches
 
     @property
     def has_free_slot(self) -> bool:
@@ -82,8 +90,34 @@ class TrackedWorker:
 
 
 @dataclass(slots=True)
+class Circuit:
+    """deaths: of a version's workers that what they ran may be to blame for, since a batch came back.
+    times: that it opened in a row.  until: when it may be tried again.  opened: when it did so last.
+    """
+
+    deaths: int = 0
+    times: int = 0
+    until: Instant = -1
+    opened: Instant = -1
+
+    def dies(self, now: Instant) -> bool:
+        """Whether it opens by that: at the eighth death, and at each at which it was tried again."""
+        self.deaths += 1
+        if self.deaths < 8 or now < self.until:
+            return False
+        self.until = now + min(300, 10 * 2**self.times) * SECOND
+        self.times += 1
+        self.opened = now
+        return True
+
+    def lives(self) -> None:
+        self.deaths, self.times, self.until = 0, 0, -1
+
+
+@dataclass(slots=True)
 class TrackedVersion:
     """delay: the ceiling of waiting for company that is in force, as the core shows it.
+    memory: tokens that batches have at most for it, as the core says; too_large: of batches that were.
     hands_over: a batch of it came back later than it had run, so the next may be handed over before it is back.
     """
 
@@ -92,6 +126,10 @@ class TrackedVersion:
     delay: Duration = 0
     hands_over: bool = False
     draining: bool = False
+    memory: int = 0
+    too_large: dict[int, None] = field(default_factory=dict)
+    quarantine: dict[int, Instant] = field(default_factory=dict)
+    circuit: Circuit = field(default_factory=lambda: Circuit())
     workers: dict[WorkerId, TrackedWorker] = field(default_factory=dict)
     waiting: dict[RequestId, TrackedRequest] = field(default_factory=dict)
 
@@ -136,7 +174,7 @@ class Ledger:
         """Cores of a device that are taken by what runs. surely: that cannot be about to end."""
         versions = [version for version in self.versions.values() if version.policy.device == device]
         counted = [version for version in versions if not (surely and version.hands_over)]
-        return sum(self.need(v) for v in counted for worker in v.workers.values() if worker.batches)
+        return sum(self.need(v) for v in counted for worker in v.workers.values() if worker.keeps_cores)
 
     @property
     def bytes(self) -> int:
@@ -170,6 +208,13 @@ class Ledger:
         request.running[part] = batch
         if not request.waiting:
             del self.versions[request.version].waiting[request.event.request]
+
+    def wait_again(self, request: TrackedRequest, part: int) -> None:
+        """Its execution came to nothing."""
+        request.running.pop(part, None)
+        request.engine = None
+        request.waiting[part] = None
+        self.versions[request.version].waiting[request.event.request] = request
 
     def remove_worker(self, worker: WorkerId) -> TrackedWorker | None:
         tracked = self.workers.pop(worker, None)

@@ -17,9 +17,15 @@ from headway.core.effects import (
     DeliverTokens,
     DispatchBatch,
     Effect,
+    KillWorker,
+    QuarantineRequest,
     Reason,
+    ReportCircuit,
+    ReportMemoryCap,
     ReportStarvation,
     ResolveRequest,
+    RetryParts,
+    SuspectWorker,
     WithdrawPart,
 )
 from headway.core.events import Event
@@ -60,6 +66,12 @@ class Oracle:
             DeliverTokens: self._delivered,
             ReportStarvation: lambda effect: self._require(not effect.starves, f"{effect}"),
             ResolveRequest: self._resolved,
+            RetryParts: lambda effect: None,
+            QuarantineRequest: self._quarantined,
+            ReportCircuit: self._circuit,
+            ReportMemoryCap: self._memory,
+            SuspectWorker: self._suspected,
+            KillWorker: self._suspected,
         }
 
     def observe(self, now: Instant, events: list[Event], effects: list[Effect], scheduler: Scheduler) -> None:
@@ -123,6 +135,34 @@ class Oracle:
         if outcome is Outcome.COMPLETED:
             self._require(tracked.delivered == tracked.emitted, f"request {request} completed with results undelivered")
 
+    def _quarantined(self, effect: QuarantineRequest) -> None:
+        allowed = self.ledger.owed.get(effect.request, ())
+        self._require(Outcome.POISON_REQUEST in allowed, f"{effect}: it has not killed workers")
+
+    def _circuit(self, effect: ReportCircuit) -> None:
+        circuit = self.ledger.versions[effect.version].circuit
+        self._require(not effect.open or circuit.opened == self._now, f"{effect}: {circuit}")
+
+    def _memory(self, effect: ReportMemoryCap) -> None:
+        """Nobody is held back for memory that was never short; once it was, batches are half as large at most."""
+        version = self.ledger.versions[effect.version]
+        if effect.failed:
+            self._require(effect.failed in version.too_large, f"{effect}: {list(version.too_large)} were too many")
+            self._require(2 * effect.tokens <= max(2, effect.failed), f"{effect}: not half of it")
+        version.memory = effect.tokens
+
+    def _suspected(self, effect: SuspectWorker | KillWorker) -> None:
+        """Nobody before he had time, and to be killed twice as long."""
+        worker = self.ledger.workers.get(effect.worker)
+        running = None if worker is None else next(iter(worker.batches.items()), None)
+        if worker is None or running is None or running[0] != effect.batch:
+            self.fail(f"{effect}: its worker does not run that")
+            return
+        floor = self.ledger.versions[worker.version].policy.hang_floor
+        least = 2 * floor if isinstance(effect, KillWorker) else floor
+        worker.suspected = effect.batch
+        self._require(self._now - running[1].started >= least, f"{effect} after {self._now - running[1].started} ns")
+
     def _may_give_up(self, request: TrackedRequest, outcome: Outcome) -> bool:
         """What the core decides by itself: nobody serves it, or there is not the time left to run it."""
         if outcome is Outcome.NO_WORKER:
@@ -160,13 +200,15 @@ class Oracle:
         self._require(len(worker.batches) < room, f"{effect}: worker {worker} has no free slot")
         self._require(effect.batch not in self._used_batches, f"{effect}: the batch id was used before")
         self._require(bool(effect.parts), f"{effect}: an empty batch")
+        wrong = self._books.retrials.dispatched(effect, version, self._now)
+        self._require(not wrong, wrong)
         self._cores(effect, version, worker)
         self._used_batches.add(effect.batch)
         self._reason(effect, version)
         for ref in effect.parts:
             self._part_starts(ref, effect)
-        self._caps(effect, version)
-        worker.batches[effect.batch] = TrackedBatch(effect.parts, self._now)
+        tokens = self._caps(effect, version)
+        worker.batches[effect.batch] = TrackedBatch(effect.parts, self._now, tokens)
 
     def _cores(self, effect: DispatchBatch, version: TrackedVersion, worker: TrackedWorker) -> None:
         """No batch begins without the cores that it takes, and nobody's goes first by being small."""
@@ -205,7 +247,8 @@ class Oracle:
         self.ledger.start(request, ref.part, effect.batch)
         self._started.append((request, ref.part))
 
-    def _caps(self, effect: DispatchBatch, version: TrackedVersion) -> None:
+    def _caps(self, effect: DispatchBatch, version: TrackedVersion) -> int:
+        """Returns the tokens of the batch."""
         parts = [self.ledger.open[ref.request].event.parts[ref.part] for ref in effect.parts]
         rows = sum(part.rows for part in parts)
         longest, real = max(part.length for part in parts), sum(part.rows * part.length for part in parts)
@@ -216,13 +259,19 @@ class Oracle:
             self._require(rows <= (policy.max_batch_size or rows), f"{effect}: {rows} rows")
             self._require(tokens <= (policy.max_batch_tokens or tokens), f"{effect}: {tokens} padded tokens")
             self._require(size <= (policy.max_batch_bytes or size), f"{effect}: {size} bytes")
+        if len(parts) > 1 and effect.reason is not Reason.RETRY:
+            self._require(not version.memory or tokens <= version.memory, f"{effect}: memory is for {version.memory}")
         lengths = {part.length for part in parts}
         self._require(len(lengths) == 1 or not policy.equal_lengths, f"{effect}: lengths {sorted(lengths)}")
+        return rows * -(-real // rows) if policy.unpadded else tokens
 
     def _reason(self, effect: DispatchBatch, version: TrackedVersion) -> None:
         draining = version.draining or self.ledger.draining
         if effect.reason is Reason.IDLE:
             self._require(not version.policy.hold, f"{effect}: a held batch does not leave because a worker is idle")
+        elif effect.reason is Reason.RETRY:
+            apart = self._books.retrials.apart
+            self._require(all(ref in apart for ref in effect.parts), f"{effect}: it was never tried by itself")
         elif effect.reason is Reason.DRAIN:
             self._require(draining, f"{effect}: nothing drains")
         elif effect.reason is Reason.MEMORY:
@@ -245,8 +294,8 @@ class Oracle:
         return NEVER if request is None else request.event.deadline
 
     def _oldest(self, version: TrackedVersion, signature: str) -> Instant:
-        arrivals = (r.arrived for r in version.waiting.values() if r.event.key.signature == signature)
-        return min(arrivals, default=NEVER)
+        same_key = (r for r in version.waiting.values() if r.event.key.signature == signature)
+        return min((r.arrived for r in same_key if self._books.retrials.ordinary(r)), default=NEVER)
 
     # -- sequences --------------------------------------------------------------------------------------
 
@@ -292,12 +341,16 @@ class Oracle:
 
         Among requests without a deadline: with one, urgency depends on what the core expects a run to take.
         """
+        apart = self._books.retrials.apart
         for request, part in self._started:
             event = request.event
+            if PartRef(event.request, part) in apart:
+                continue  # it has a queue of its own
             for other in self.ledger.versions[request.version].waiting.values():
                 if other.event.request == event.request or not self._came_first(other, request):
                     continue
-                same = any(other.event.parts[index] == event.parts[part] for index in other.waiting)
+                waiting = self._books.retrials.ordinary(other)
+                same = any(other.event.parts[index] == event.parts[part] for index in waiting)
                 overtaken = same and _lane(other) == _lane(request)
                 self._require(not overtaken, f"request {event.request} overtook {other.event.request}, its equal")
 
@@ -315,6 +368,11 @@ class Oracle:
             return
         held = version.policy.hold and not (version.draining or self.ledger.draining or self.ledger.memory_high)
         if self._waits_for_cores(version):
+            return
+        retrials = self._books.retrials
+        apart = retrials.may_run(version)
+        self._require(not apart, f"worker {free[0].worker} idles beside {apart}, which are tried again")
+        if not any(retrials.ordinary(request) for request in version.waiting.values()):
             return
         if not held or version.is_sequence:
             self._spaces_departures(version, free[0].worker, scheduler)
@@ -335,18 +393,25 @@ class Oracle:
         """Work may wait beside an idle worker only while another is busy, with a timer, up to the queue delay."""
         story = f"worker {idle} idles beside the waiting {list(version.waiting)[:5]}"
         self._require(not version.is_sequence and any(w.batches for w in version.workers.values()), story)
-        oldest = min(request.arrived for request in version.waiting.values())
+        ordinary = self._books.retrials.ordinary
+        oldest = min(request.arrived for request in version.waiting.values() if ordinary(request))
         ends = oldest + version.delay
         self._require(scheduler.next_wakeup() <= ends, f"{story} until {scheduler.next_wakeup()}, not {ends}")
 
     def _held_for_a_reason(self, version: TrackedVersion, signature: str) -> None:
         policy = version.policy
         waited = self._now - self._oldest(version, signature)
-        rows = sum(r.waiting_rows for r in version.waiting.values() if r.event.key.signature == signature)
+        parts = [
+            (request, part)
+            for request in version.waiting.values()
+            if request.event.key.signature == signature
+            for part in self._books.retrials.ordinary(request)
+        ]
+        rows = sum(request.event.parts[part].rows for request, part in parts)
         self._require(waited < version.delay, f"{signature!r} was held for {waited} ns beside an idle worker")
         if policy.equal_lengths:
             return  # no queue of one length need be full when all of them together are
-        size = sum(r.waiting_bytes for r in version.waiting.values() if r.event.key.signature == signature)
+        size = sum(request.bytes_of(part) for request, part in parts)
         over = 0 < policy.max_batch_bytes <= size
         self._require(not over, f"{signature!r} has {size} bytes waiting and is held beside an idle worker")
         full = policy.max_batch_size and not policy.max_batch_tokens and rows >= policy.max_batch_size

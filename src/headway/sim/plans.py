@@ -18,6 +18,8 @@ from headway.sim.workloads import Arrival, bursty, lognormal_length, on_off, poi
 MAX_PART_ROWS = 3
 SPACED = 5
 """In one world of so many the first version runs on a device that makes waiting for company pay."""
+AGAIN = 0.1
+"""So many requests have the content of an earlier one."""
 HELD = 5
 """In one world of so many it holds its batches for a long while."""
 
@@ -136,6 +138,7 @@ def random_policy(rng: Random, grid: Duration, keep: BatchPolicy | None = None) 
         derive_delay=bool(slo) and rng.random() < 0.7,
         hold=rng.random() < 0.3,
         deadline_margin=rng.choice((0, ms(1))),
+        hang_floor=keep.hang_floor if keep else rng.choice((ms(50), ms(500))),
         max_queued_requests=rng.choice((100_000, 100_000, 30, 5)),
         max_queued_rows=rng.choice((1_000_000, 1_000_000, 40)),
     )
@@ -219,6 +222,8 @@ def _arrivals(
     max_parts = rng.choice((1, 1, 4, 12))
     cancelled = rng.choice((0, 0, 0.1, 0.4))
     lengths = rng.choice(((1,), (8, 64), None))
+    contents = Random(f"{rng.random()} contents")
+    seen: list[int] = []
     at = 0
     for _ in range(count):
         at += next(gaps)
@@ -231,7 +236,9 @@ def _arrivals(
             patience=_snap(rng.choice(deadlines), grid),
             bytes=rng.randrange(200),
             outputs=rng.randint(1, 20),
+            content=contents.choice(seen) if seen and contents.random() < AGAIN else contents.randrange(1, 1 << 30),
         )
+        seen.append(arrival.content)
         if policies[arrival.key.version_id].style is Style.SEQUENCE:
             arrival.parts = arrival.parts[:1]
         if rng.random() < cancelled:
@@ -267,5 +274,9 @@ def _faults(rng: Random, grid: Duration, duration: Duration) -> Faults:
         gap=maybe(0.2, 1.0),
         time_to_loss=rng.choice((0, duration // 5 + 1, duration // 30 + 1)),
         time_to_drain=rng.choice((0, 0, duration // 5 + 1)),
+        memory=rng.choice((0, 0, 0, 100, 400)),
+        raises=maybe(0.02, 0.1),
+        kills=maybe(0.01, 0.05),
+        blameless=rng.choice((0.0, 0.5, 1.0)),
         grid=grid,
     )

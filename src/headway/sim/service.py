@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from headway.core.effects import DispatchBatch, Effect, ResolveRequest
+from headway.core.effects import DispatchBatch, Effect, ResolveRequest, RetryParts
 from headway.core.events import (
     BatchCompleted,
     BatchFailed,
@@ -110,6 +110,8 @@ class ServiceLedger:
                 self._dispatched(effect, now, scheduler)
             elif type(effect) is ResolveRequest:
                 self._resolved(effect, now, restarted)
+            elif type(effect) is RetryParts:
+                self._waits_again(effect, came)
         self._renew_backlogs(now, came, restarted)
 
     def weight(self, tenant: Tenant) -> float:
@@ -187,6 +189,14 @@ class ServiceLedger:
         self.listener.left(effect.batch, flight, now)
         if not follows:
             self.listener.begins(flight, now)
+
+    def _waits_again(self, effect: RetryParts, came: dict[Tenant, None]) -> None:
+        for ref in effect.parts:
+            request = self._open[ref.request]
+            request.waiting += 1
+            tenant = request.event.tenant
+            self.tenants.setdefault(tenant, Watched()).waiting += 1
+            came[tenant] = None
 
     def _waiting(self) -> list[tuple[Tenant, Watched]]:
         """Tenants with something that waits: those of the backlog, and newcomers of this call."""

@@ -9,6 +9,7 @@ from time import perf_counter
 
 from headway.core.events import ServerConfigured, VersionConfigured
 from headway.core.ids import Part, Tenant
+from headway.core.losses import Loss
 from headway.core.policy import BatchPolicy, ServerPolicy
 from headway.core.scheduler import Scheduler
 from headway.core.tenancy import TenantPolicy
@@ -134,7 +135,7 @@ def simulate_tenants(
     _configure(scenario, driver)
     fleet.start()
     for at in scenario.losses:
-        driver.at(at, lambda: fleet.lose(fleet.living()[0], "it was to die"))
+        driver.at(at, lambda: fleet.lose(fleet.living()[0], "it was to die", Loss.KILLED))
     driver.run(until=0)
     for load in scenario.loads:
         _send(scenario, load, driver, clients)

@@ -8,15 +8,15 @@ docs/fairness.md and compared with what leaves.
 3. Those who pay share the batch's service in proportion to what each of them would have taken alone.
 
 What a batch, or a part alone, is predicted to take is the core's to say; the counters are not. For one version under
-one key, in which nobody loses room to another and nothing is cancelled.
+one key, in which nobody loses room to another, nothing is cancelled and workers die of nothing that they run.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from dataclasses import dataclass, field
 
-from headway.core.effects import DispatchBatch, Effect, ResolveRequest
+from headway.core.effects import DispatchBatch, Effect, ResolveRequest, RetryParts
 from headway.core.events import (
     BatchCompleted,
     BatchFailed,
@@ -26,7 +26,7 @@ from headway.core.events import (
     VersionConfigured,
     WorkerLost,
 )
-from headway.core.ids import BatchId, Part, RequestId, Tenant, WorkerId
+from headway.core.ids import BatchId, Part, PartRef, RequestId, Tenant, WorkerId
 from headway.core.policy import BatchPolicy, ServerPolicy
 from headway.core.scheduler import Scheduler
 from headway.core.units import NEVER, Duration, Instant
@@ -46,6 +46,7 @@ class Taken:
 
     worker: WorkerId
     predicted: Duration
+    refs: tuple[PartRef, ...]
     owners: list[Tenant]
     charged: dict[Tenant, float]
 
@@ -78,9 +79,10 @@ class TurnOracle:
     _charges: int = 0
 
     def observe(self, now: Instant, events: list[Event], effects: list[Effect], scheduler: Scheduler) -> None:
+        again = {ref for effect in effects if type(effect) is RetryParts for ref in effect.parts}
         refused = {effect.request for effect in effects if type(effect) is ResolveRequest and _at_the_door(effect)}
         for event in events:
-            self._told(event, refused)
+            self._told(event, refused, again)
         for effect in effects:
             if type(effect) is ResolveRequest:
                 self._resolved(effect.request)
@@ -97,7 +99,7 @@ class TurnOracle:
 
     # -- what the core is told ---------------------------------------------------------------
 
-    def _told(self, event: Event, refused: set[RequestId]) -> None:
+    def _told(self, event: Event, refused: set[RequestId], again: set[PartRef]) -> None:
         if type(event) is RequestArrived:
             if event.request not in refused or event.request in self._requests:
                 self._arrived(event)
@@ -107,7 +109,7 @@ class TurnOracle:
                 self._ended(event.batch, event.duration)
         elif type(event) is WorkerLost:
             for batch in [batch for batch, flight in self._flights.items() if flight.worker == event.worker]:
-                self._ended(batch, 0)
+                self._ended(batch, 0, again)
         elif type(event) is VersionConfigured:
             self._policy = event.policy
         elif type(event) is ServerConfigured:
@@ -115,20 +117,27 @@ class TurnOracle:
 
     def _arrived(self, event: RequestArrived) -> None:
         self._requests[event.request] = event
+        self._waits(event, len(event.parts))
+
+    def _waits(self, event: RequestArrived, parts: int) -> None:
+        """So many more of its parts."""
         tenant = self.tenants.setdefault(event.tenant, Standing())
         if not tenant.waiting:  # it returns
             waiting = [other.settled for other in self.tenants.values() if other.waiting]
             tenant.counter = max(tenant.counter, self.virtual_time, min(waiting, default=0.0))
-        tenant.waiting[event.request] = len(event.parts)
-        tenant.parts += len(event.parts)
+        tenant.waiting[event.request] = tenant.waiting.get(event.request, 0) + parts
+        tenant.parts += parts
 
-    def _ended(self, batch: BatchId, took: Duration) -> None:
-        """What was predicted becomes what was measured, in the same proportions."""
+    def _ended(self, batch: BatchId, took: Duration, again: Container[PartRef] = ()) -> None:
+        """What was predicted becomes what was measured, in the same proportions. again: who waits once more."""
         flight = self._flights.pop(batch)
         for tenant, amount in flight.charged.items():
             self.tenants[tenant].unsettled -= amount
             self.tenants[tenant].counter += amount * (took - flight.predicted) / flight.predicted
             self._charges += 1
+        for ref in flight.refs:
+            if ref in again:
+                self._waits(self._requests[ref.request], 1)
         for tenant in flight.owners:
             self._leaves(tenant, 1)
 
@@ -161,7 +170,7 @@ class TurnOracle:
             self.tenants[tenant].counter += amount
             self.tenants[tenant].unsettled += amount
             self._charges += 1
-        self._flights[effect.batch] = Taken(effect.worker, running.predicted, owners, charged)
+        self._flights[effect.batch] = Taken(effect.worker, running.predicted, effect.parts, owners, charged)
 
     def _leads(self, effect: DispatchBatch, head: RequestArrived, least: float, longest: Duration) -> None:
         ahead = self.tenants[head.tenant].counter - least

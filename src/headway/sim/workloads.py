@@ -24,7 +24,8 @@ class Arrival:
     """One request as its client sees it.
 
     at: when it is sent. patience: from then to its deadline (NEVER: none).
-    outputs: results of a sequence. cancel_after: when the client goes away (NEVER: it stays).
+    outputs: results of a sequence. content: what its inputs hash to (0: not known).
+    cancel_after: when the client goes away (NEVER: it stays).
     """
 
     at: Instant
@@ -35,6 +36,7 @@ class Arrival:
     patience: Duration = NEVER
     bytes: int = 0
     outputs: int = 1
+    content: int = 0
     cancel_after: Duration = NEVER
 
     @property

@@ -38,6 +38,8 @@ PROBES = 4
 """Requests sent to each version after healing, with all the time in the world: they must complete."""
 
 MINUTE = 60 * SECOND
+LONGEST_OPEN = 5 * MINUTE
+"""That a version is refused whose workers died."""
 
 
 @dataclass(slots=True)
@@ -143,17 +145,19 @@ class World:
 
     def _probe(self) -> None:
         """What the faults left behind must not keep a healthy server from serving."""
-        completed = self._completed
-        self._let_a_minute_begin()
-        sent = self._send_probes()
-        self.driver.run()
-        self._all_completed(sent, completed, "to a healed server")
+        self.driver.now += LONGEST_OPEN
+        for each in (1, PROBES):  # one alone first: it closes a circuit that was open
+            completed = self._completed
+            self._let_a_minute_begin()
+            sent = self._send_probes(each)
+            self.driver.run()
+            self._all_completed(sent, completed, "to a healed server")
 
     def _drain(self) -> None:
         """What was let in before the server goes down is still answered, and at once."""
         completed = self._completed
         self._let_a_minute_begin()
-        sent = self._send_probes()
+        sent = self._send_probes(PROBES)
         self.driver.run(until=self.driver.now)
         self.driver.tell(DrainStarted())
         self.driver.run()
@@ -172,14 +176,14 @@ class World:
         if completed != sent:
             self.oracle.fail(f"of {sent} requests {whose} only {completed} completed")
 
-    def _send_probes(self) -> int:
+    def _send_probes(self, each: int) -> int:
         """To every version that is in service, which are to let all in, late for the SLO or not. Returns how many."""
         serving = [version for version in self.plan.policies if not self.chaos.is_draining(version)]
         for version in serving:
             self.driver.tell(VersionConfigured(version, replace(self.plan.policies[version], shed=False)))
-            for _ in range(PROBES):
+            for _ in range(each):
                 self.clients.send(self._probe_arrival(version))
-        return PROBES * len(serving)
+        return each * len(serving)
 
     def _probe_arrival(self, version: VersionId) -> Arrival:
         key = next(key for key in self.plan.keys if key.version_id == version)

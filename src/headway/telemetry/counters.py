@@ -19,6 +19,7 @@ from headway.core.outcomes import Outcome
 from headway.core.units import Duration, Instant
 from headway.runtime.observer import BatchInfo, ReplyInfo
 from headway.telemetry.causes import cause_kind
+from headway.telemetry.failures import Failures
 from headway.telemetry.histogram import DURATION_BOUNDS, ROW_BOUNDS, Histogram
 from headway.telemetry.phases import Phases
 
@@ -100,7 +101,7 @@ class Counters:
     """Implements headway.runtime.observer.Observer.
 
     tenants: those that have labels of their own, besides the default one.  slo_of: each tenant's for each model.
-    open: requests without an outcome, and where they are counted.  times: by tenant.
+    open: requests without an outcome, and where they are counted.  times: by tenant.  failures: and what was done.
     """
 
     def __init__(self, tenants: Iterable[str] = (), slo_of: SloOf = no_slo) -> None:
@@ -109,6 +110,7 @@ class Counters:
         self.versions: dict[tuple[str, int], VersionCounts] = {}
         self.open: dict[RequestId, RequestCounts] = {}
         self.workers: dict[WorkerId, tuple[VersionId, str]] = {}
+        self.failures = Failures()
         self._now: Instant = 0
         self._unknown = self._known(UNKNOWN_VERSION)
         self._watched: dict[type, Callable[[Any], object]] = {
@@ -118,6 +120,7 @@ class Counters:
             ResolveRequest: self._resolved,
             DispatchBatch: self._dispatched,
             DeliverTokens: self._delivered,
+            **self.failures.watched,
         }
 
     def configure(self, tenants: Iterable[str], slo_of: SloOf) -> None:

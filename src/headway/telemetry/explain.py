@@ -16,6 +16,8 @@ from headway.registry.placement import available_cores, lay_out
 from headway.registry.spec import VersionSpec, default_versions
 from headway.telemetry import learned, tenants
 from headway.telemetry.counters import Counters
+from headway.telemetry.failure_explain import explained
+from headway.telemetry.failure_families import poisoned
 from headway.telemetry.histogram import Histogram
 from headway.telemetry.in_force import Deciders, values
 from headway.wire.safety import SafetyReport
@@ -79,6 +81,7 @@ class Explainer:
                 for worker, state in detail.view.workers.items()
             ],
             "waiting": _waiting(detail, now),
+            "failures": explained(detail.view.failures, self._counters.failures.of(id), poisoned(counts), now),
             "device": _device(detail),
             "tenants": tenants.tenants(detail.tenants, detail.policy, model, now),
             "forecast": tenants.forecast(detail.forecast),

@@ -10,7 +10,7 @@ import msgspec
 from headway.config.explain import Source, narrow, origin
 from headway.config.settings import MEBIBYTE, ModelSettings, Settings
 from headway.core.policy import BatchPolicy, Style
-from headway.core.units import MILLISECOND, NEVER, ms
+from headway.core.units import MILLISECOND, NEVER, SECOND, ms
 from headway.core.views import VersionDetail
 from headway.registry.placement import CPU
 from headway.registry.spec import VersionSpec
@@ -59,6 +59,7 @@ def values(
         yield from company(spec, policy, by.model)
     yield from bounds(spec, policy, narrow("batching", by.model))
     yield slo(spec, policy, by.model)
+    yield from failures(policy, by.model)
     yield from server_wide(settings, by.server)
     yield from workers(spec, threads, detail, by.model)
 
@@ -124,6 +125,20 @@ def slo(spec: VersionSpec, policy: BatchPolicy, model: Sequence[Source]) -> InFo
         return InForce("slo_ms", own, "ms", origin("slo_ms", model), "" if own else "none")
     note = f"the tightest of all tenants'; the model's own is {own:g}" if own else "the tightest of all tenants'"
     return InForce("slo_ms", round(policy.slo / MILLISECOND, 4), "ms", BY_TENANTS, note)
+
+
+def failures(policy: BatchPolicy, model: Sequence[Source]) -> Iterator[InForce]:
+    """What is done about them."""
+    note = "" if policy.idempotent else "what has begun is never begun again"
+    yield InForce("idempotent", policy.idempotent, "", origin("idempotent", model), note)
+    note = "that die while they run nothing but one request, then it is given up"
+    yield InForce("max_attempts", policy.max_attempts, "workers", origin("max_attempts", model), note)
+    floor = policy.hang_floor / SECOND
+    note = "at least, without an answer: suspected; twice: killed" if floor else "never"
+    yield InForce("hang_s", floor, "s", origin("hang_s", model), note)
+    refused = policy.quarantine / SECOND
+    note = "content that kills workers is refused" if refused else "no content is refused"
+    yield InForce("quarantine_s", refused, "s", origin("quarantine_s", model), note)
 
 
 def server_wide(settings: Settings, server: Sequence[Source]) -> Iterator[InForce]:

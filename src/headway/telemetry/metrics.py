@@ -13,10 +13,20 @@ from prometheus_client.registry import Collector
 
 from headway import __version__
 from headway.core.units import Instant
-from headway.telemetry import families, tenant_families
+from headway.telemetry import failure_families, families, tenant_families
 from headway.telemetry.counters import Counters
 from headway.telemetry.histogram import Histogram
-from headway.telemetry.sources import Devices, Fallbacks, Gauges, Replies, Reports, TenantRooms, TenantShares, Views
+from headway.telemetry.sources import (
+    Devices,
+    Fallbacks,
+    Gauges,
+    Replies,
+    Reports,
+    Stalls,
+    TenantRooms,
+    TenantShares,
+    Views,
+)
 
 
 class Metrics(Collector):
@@ -24,6 +34,7 @@ class Metrics(Collector):
     devices: what versions share, asked at each scrape.  safety: what was found of batches, likewise.
     lags: of the loop (LagProbe.lags).
     replies: of the HTTP server, refusals that no scheduler saw among them.  fallbacks: of the gateway.
+    stalls: versions whose workers get nowhere, asked at each scrape.
     shares, rooms: what tenants received and were owed, and what of theirs waits, asked at each scrape.
     gauges: anything else that is asked for at scrape.  clock: the one that the core's instants come from."""
 
@@ -40,6 +51,7 @@ class Metrics(Collector):
         fallbacks: Fallbacks = dict,
         shares: TenantShares = tuple,
         rooms: TenantRooms = tuple,
+        stalls: Stalls = dict,
     ) -> None:
         self._counters = counters
         self._views = views
@@ -52,6 +64,7 @@ class Metrics(Collector):
         self._fallbacks = fallbacks
         self._shares = shares
         self._rooms = rooms
+        self._stalls = stalls
         self._registry = CollectorRegistry()
         self._registry.register(self)
         ProcessCollector(registry=self._registry)  # this process's memory, descriptors, CPU time
@@ -72,6 +85,8 @@ class Metrics(Collector):
         yield from families.device_families(self._devices)
         yield from families.batch_families(self._counters)
         yield from families.worker_families(self._counters)
+        yield from failure_families.failure_families(self._counters)
+        yield from failure_families.standing_families(self._views, self._stalls, self._clock())
         yield from families.safety_families(self._safety)
         if self._lags is not None:
             yield from families.lag_families(self._lags)

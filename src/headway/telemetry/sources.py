@@ -22,6 +22,9 @@ TenantShares: TypeAlias = Callable[[], Iterable[TenantShare]]
 TenantRooms: TypeAlias = Callable[[], Iterable[TenantRoom]]
 """The core's own: tenant_views.rooms."""
 
+Stalls: TypeAlias = Callable[[], Mapping[VersionId, str]]
+"""Versions whose workers get nowhere, and why: failure_views.stalls."""
+
 Reports: TypeAlias = Callable[[], Mapping[VersionId, SafetyReport]]
 """What was found of batches in each version that has loaded: Runtime.safety."""
 

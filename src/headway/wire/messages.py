@@ -179,6 +179,23 @@ class VersionStatus(msgspec.Struct):
     retry_after: int = 0
 
 
+class Quarantined(msgspec.Struct, frozen=True):
+    """What the runtime tells of a content that is refused, since it has killed what ran it.
+
+    content: what all that the model was given hashes to, 64 bits.  since, until: monotonic nanoseconds of this host.
+    request, tenant: who asked it last.  cause: what it did.
+    """
+
+    model: str
+    version: int
+    content: int
+    since: int
+    until: int
+    request: int
+    tenant: str
+    cause: str = ""
+
+
 ToRuntime: TypeAlias = Submit | Cancel | Written
 ToGateway: TypeAlias = Reply | StreamChunk | VersionStatus
 

@@ -1,4 +1,5 @@
-"""python -m headway.worker --connect ADDRESS --worker N [--threads N], with the secret in HEADWAY_WORKER_TOKEN."""
+"""python -m headway.worker --connect ADDRESS --worker N [--threads N] [--stacks FD], with the secret in
+HEADWAY_WORKER_TOKEN."""
 
 from __future__ import annotations
 
@@ -7,6 +8,7 @@ import os
 import sys
 
 from headway.worker.parent import die_with_parent
+from headway.worker.stacks import tell_stacks
 
 TOKEN = "HEADWAY_WORKER_TOKEN"
 
@@ -18,6 +20,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="headway.worker", description="A worker process; started by headway serve.")
     parser.add_argument("--connect", required=True, help="unix:/path/of/socket or tcp:host:port")
     parser.add_argument("--worker", required=True, type=int, help="this worker's id")
+    parser.add_argument("--stacks", type=int, default=-1, help="open file that stacks are written to, -1 = the log")
     parser.add_argument("--threads", type=int, default=0, help="compute threads of numerical libraries, 0 = theirs")
     options = parser.parse_args(arguments)
     if TOKEN not in os.environ:
@@ -27,6 +30,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
 
 def run(arguments: list[str]) -> int:
     options = parse(arguments)
+    tell_stacks(options.stacks)
     die_with_parent()
     if options.threads:
         os.environ.update(dict.fromkeys(THREAD_SETTINGS, str(options.threads)))

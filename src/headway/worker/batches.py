@@ -10,6 +10,7 @@ from time import perf_counter_ns
 from headway.wire.frames import ProtocolViolation
 from headway.wire.messages import Abort, Admit, Execute, Executed, ExecuteFailed, Failed, Stop, ToWorker, Withdraw
 from headway.worker.channel import Channel, Received
+from headway.worker.device_errors import check_device
 from headway.worker.errors import ChannelClosed, InputError, ResultError, raised
 from headway.worker.executor import BatchExecutor, Durations, PartArrays, PartError, PartOutput
 from headway.worker.memory import is_out_of_memory
@@ -41,7 +42,7 @@ class BatchLoop:
         self._last = 0
 
     def run(self) -> None:
-        """Returns when told to stop. Raises ChannelClosed, ProtocolViolation."""
+        """Returns when told to stop. Raises ChannelClosed, ProtocolViolation, DeviceBroken."""
         while True:
             message, data = self._next()
             if isinstance(message, Execute):
@@ -113,7 +114,9 @@ class BatchLoop:
         return [part if isinstance(part, PartError) else next(rest) for part in parts]
 
     def _fail(self, message: Execute, elapsed: int, error: Exception) -> None:
+        """Raises DeviceBroken where no batch will work any more."""
         log.exception("batch %d of %d parts failed", message.batch, len(message.parts))
+        check_device(error)
         detail = str(error) if isinstance(error, ResultError) else raised(self._name, error)
         # of a batch of several nobody knows whose input it was; a model should return an InputError, not raise it
         code = ResultError.code

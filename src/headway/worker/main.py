@@ -12,12 +12,20 @@ import msgspec
 
 from headway.config.settings import ModelSettings
 from headway.core.ids import Capacity, Measurement
+from headway.wire.exits import (
+    EXIT_CHANNEL_CLOSED,
+    EXIT_LOAD_FAILED,
+    EXIT_OUT_OF_MEMORY,
+    EXIT_PROTOCOL_VIOLATION,
+    EXIT_STOPPED,
+)
 from headway.wire.frames import ProtocolViolation
 from headway.wire.messages import PROTOCOL_VERSION, Hello, Load, LoadFailed, ModelMeta, Ready
 from headway.wire.safety import SafetyReport
 from headway.worker import parent
 from headway.worker.batches import BatchLoop
 from headway.worker.channel import Channel, connect
+from headway.worker.device_errors import DeviceBroken
 from headway.worker.errors import ChannelClosed, LoadError, is_final, raised
 from headway.worker.executor import BatchExecutor, LoadContext, StreamExecutor
 from headway.worker.executors import Executor, create
@@ -25,11 +33,6 @@ from headway.worker.log import configure
 from headway.worker.memory import MemoryWatch
 from headway.worker.safety_load import STREAMS, settle
 from headway.worker.streams import StreamLoop
-
-EXIT_STOPPED = 0
-EXIT_LOAD_FAILED = 3
-EXIT_CHANNEL_CLOSED = 4
-EXIT_PROTOCOL_VIOLATION = 5
 
 log = logging.getLogger("headway.worker")
 
@@ -52,6 +55,12 @@ def main(address: str, worker: int, token: str) -> int:
     except ProtocolViolation as violation:
         log.error("leaving: protocol violation: %s", violation)
         return EXIT_PROTOCOL_VIOLATION
+    except DeviceBroken as broken:
+        log.error("leaving: %s", broken)
+        return broken.exit_code
+    except MemoryError:
+        log.exception("leaving: out of memory")
+        return EXIT_OUT_OF_MEMORY
     finally:
         channel.close()
 

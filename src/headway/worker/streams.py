@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from headway.wire.frames import ProtocolViolation
 from headway.wire.messages import Abort, Admit, Emitted, Execute, ExecuteFailed, Failed, Finished, Stop, ToWorker
 from headway.worker.channel import Channel
+from headway.worker.device_errors import check_device
 from headway.worker.errors import part_error
 from headway.worker.executor import StreamExecutor
 from headway.worker.progress import ProgressReport
@@ -49,7 +50,8 @@ class StreamLoop:
         self._progress = ProgressReport(channel, worker)
 
     def run(self) -> None:
-        """Returns when told to stop and all sequences have ended. Raises ChannelClosed, ProtocolViolation."""
+        """Returns when told to stop and all sequences have ended. Raises ChannelClosed, ProtocolViolation,
+        DeviceBroken."""
         while self._sequences or not self._stopping:
             if not self._sequences:
                 self._take(*self._channel.receive())
@@ -135,7 +137,9 @@ class StreamLoop:
         self._channel.send(Finished(self._worker, *key))
 
     def _failed(self, key: SequenceKey, error: Exception) -> None:
+        """Raises DeviceBroken where none will work any more."""
         self._sequences.pop(key, None)
         log.error("request %d failed", key.request, exc_info=error)
+        check_device(error)
         failure = part_error(self._name, error)
         self._channel.send(Failed(self._worker, *key, failure.code, failure.detail))
