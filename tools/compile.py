@@ -54,8 +54,8 @@ def modules_of(source: Path, package: str) -> list[Path]:
     return [file for file in files if file.stem not in PLAIN]
 
 
-def build(directory: Path) -> None:
-    """Raises subprocess.CalledProcessError."""
+def prepare(directory: Path) -> None:
+    """A copy of the sources, and beside it a setup.py that translates them to C each time that it is run."""
     copied = directory / "headway"
     shutil.copytree(SOURCE, copied, ignore=shutil.ignore_patterns("_compiled", "__pycache__"))
     groups = [
@@ -63,7 +63,11 @@ def build(directory: Path) -> None:
         for package in PACKAGES
     ]
     (directory / "setup.py").write_text(SETUP.format(groups=groups))
-    command = [sys.executable, "setup.py", "--quiet", "build_ext", "--inplace", "--parallel", str(os.cpu_count() or 1)]
+
+
+def set_up(directory: Path, *arguments: str) -> None:
+    """Raises subprocess.CalledProcessError."""
+    command = [sys.executable, "setup.py", "--quiet", *arguments]
     flags = {"CFLAGS": "-g0"}  # to describe every line to a debugger takes longer than to compile it
     subprocess.run(command, cwd=directory, check=True, capture_output=True, text=True, env={**os.environ, **flags})
 
@@ -86,7 +90,8 @@ def main() -> None:
     print("set-up: compiling scheduler, runtime and gateway (one to three minutes)", file=sys.stderr)
     with tempfile.TemporaryDirectory() as directory:
         try:
-            build(Path(directory))
+            prepare(Path(directory))
+            set_up(Path(directory), "build_ext", "--inplace", "--parallel", str(os.cpu_count() or 1))
         except subprocess.CalledProcessError as error:
             last = (error.stderr or error.stdout).strip().splitlines()[-1:]
             print(

@@ -120,7 +120,7 @@ class Slot:
     def _succeed(self, lost: WorkerProcess) -> None:
         limit = self._settings.max_failures
         if lost.final and not self._was_ready:  # what was loaded once may be in the middle of being replaced
-            self._again_s = 0
+            self._again_s = 0.0
             self._give_up("not tried again, for it would fail the same way", lost.cause)
         elif limit and self._refusals >= limit:
             self._give_up(f"given up after {self._refusals} failures to load in a row, last", lost.cause)
