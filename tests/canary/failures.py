@@ -108,6 +108,36 @@ FAILURES = (
         "",
     ),
     Canary(
+        "what is staged stays with who hangs",
+        "watch",
+        '                take_back(state, worker, f"worker {worker.id} does not answer")\n',
+        "",
+    ),
+    Canary(
+        "what is taken back is forgotten",
+        "retry",
+        "        _back(state, pool, _open(state, batch.members), Remedy.AGAIN, cause, None)\n",
+        "",
+    ),
+    Canary(
+        "what is taken back counts as its worker's all the same",
+        "retry",
+        "        del worker.batches[batch.id]\n",
+        "",
+    ),
+    Canary(
+        "what must not run twice is staged",
+        "placement",
+        "worker.stage_at = may_stage if worker.pool.policy.idempotent else NEVER",
+        "worker.stage_at = may_stage",
+    ),
+    Canary(
+        "who has answered is not said to be well again",
+        "answers",
+        "    if batch is not None and worker.is_suspected:\n",
+        "    if False:\n",
+    ),
+    Canary(
         "nothing is kept in quarantine",
         "fleet",
         "    pool.quarantine[event.content] = now + pool.policy.quarantine\n",

@@ -14,6 +14,7 @@ from headway.config.settings import Recorder as RecorderSettings
 from headway.core.effects import (
     AbortSequence,
     AdmitSequence,
+    ClearWorker,
     DeliverTokens,
     DispatchBatch,
     Effect,
@@ -27,6 +28,7 @@ from headway.core.effects import (
     ResolveRequest,
     RetryParts,
     SuspectWorker,
+    WithdrawBatch,
     WithdrawPart,
 )
 from headway.core.events import (
@@ -39,6 +41,8 @@ from headway.core.events import (
     MemoryPressureChanged,
     PartFailure,
     QuarantineLifted,
+    Relief,
+    ReliefReported,
     ReplyWritten,
     RequestArrived,
     RequestCancelled,
@@ -81,6 +85,7 @@ EVENTS: list[Event] = [
     WorkerDraining(1),
     WorkerStopped(1),
     WorkerLost(1, "signal SIGKILL"),
+    ReliefReported(V, 1, Relief.STARTED, 2, "says nothing"),
     CapacityChanged(1, Capacity()),
     ContentQuarantined(VersionId("m", 1), 77),
     QuarantineLifted(VersionId("m", 1), 77),
@@ -94,6 +99,7 @@ EFFECTS: list[Effect] = [
     DispatchBatch(1, 2, KEY, (PartRef(1, 0), PartRef(1, 1)), Reason.IDLE),
     AdmitSequence(1, 2, 0, KEY),
     WithdrawPart(1, 9, 0),
+    WithdrawBatch(1, 9, "says nothing"),
     AbortSequence(1, 2, 0),
     DeliverTokens(2, 0, 5, 3),
     ResolveRequest(1, Outcome.QUEUE_FULL, "full", 500),
@@ -103,6 +109,7 @@ EFFECTS: list[Effect] = [
     ReportCircuit(V, True, 500, "died"),
     ReportMemoryCap(V, 128, 256),
     SuspectWorker(1, 2, "says nothing"),
+    ClearWorker(1),
     KillWorker(1, 2, "says nothing"),
 ]
 

@@ -10,6 +10,7 @@ from headway.core import effects
 from headway.core.effects import (
     AbortSequence,
     AdmitSequence,
+    ClearWorker,
     DeliverTokens,
     DispatchBatch,
     KillWorker,
@@ -20,6 +21,7 @@ from headway.core.effects import (
     ResolveRequest,
     RetryParts,
     SuspectWorker,
+    WithdrawBatch,
     WithdrawPart,
 )
 from headway.core.events import (
@@ -53,6 +55,7 @@ from headway.wire.messages import (
     StreamChunk,
     Submit,
     ToGateway,
+    Withdraw,
     Written,
 )
 from headway.wire.tensors import Tensor, TensorHeader
@@ -346,6 +349,26 @@ def test_a_worker_that_hangs_is_given_up_with_the_reason(desk):
     assert desk.given_up == [(WORKER, "no answer for 9 s")]
 
 
+def test_a_batch_that_is_taken_back_is_withdrawn_part_by_part_and_its_answer_is_nobodys(desk):
+    """Not even where it is an answer: the same parts run again elsewhere."""
+    desk.hold(1, b"a", b"b")
+    desk.dispatch(5, (1, 0), (1, 1))
+    desk.runner.carry_out(1, [WithdrawBatch(WORKER, 5, "it hangs")])
+    assert desk.channel.control == [Withdraw(WORKER, 5, 0), Withdraw(WORKER, 5, 1)]
+    desk.dispatch(6, (1, 0), (1, 1))
+    desk.executed(6, b"A", b"B")
+    desk.executed(5, b"X", b"Y")
+    desk.resolve(1, Outcome.COMPLETED)
+    [reply] = desk.delivered
+    assert [bytes(outputs[0].data) for outputs in reply.outputs] == [b"A", b"B"]
+    assert len(desk.watch.batches) == 1
+
+
+def test_a_batch_that_was_never_sent_need_not_be_taken_back(desk):
+    desk.runner.carry_out(1, [WithdrawBatch(WORKER, 5, "it hangs"), WithdrawBatch(WORKER + 1, 6, "it hangs")])
+    assert desk.channel.control == []
+
+
 def test_a_request_that_kills_is_kept_out_before_it_is_let_go_and_the_reason_with_it(desk):
     desk.hold(1, b"a")
     desk.runner.carry_out(5, [QuarantineRequest(KEY.version_id, 1), ResolveRequest(1, Outcome.POISON_REQUEST, "boom")])
@@ -373,6 +396,7 @@ def test_a_request_that_kills_is_kept_out_before_it_is_let_go_and_the_reason_wit
             "model m/1 is refused for 10 s, then tried again: the 8th worker",
         ),
         (ReportCircuit(KEY.version_id, False), "WARNING", "model m/1 is served again: a batch came back"),
+        (ClearWorker(3), "WARNING", "worker 3 is well again: it has answered, and is given work as before"),
         (SuspectWorker(3, 5, "no answer"), "WARNING", "worker 3 is given no new work (batch 5): no answer"),
     ],
 )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from headway.core.cost import CostModel
-from headway.core.effects import DeliverTokens, ReportCircuit, ReportMemoryCap
+from headway.core.effects import ClearWorker, DeliverTokens, ReportCircuit, ReportMemoryCap
 from headway.core.events import (
     BatchCompleted,
     BatchFailed,
@@ -17,6 +17,7 @@ from headway.core.outcomes import Outcome
 from headway.core.pool import Pool
 from headway.core.requests import DONE, RUNNING
 from headway.core.retry import after_failure, after_loss, sequence_after_loss
+from headway.core.settling import give_back, leave, settle
 from headway.core.state import State
 from headway.core.units import Instant
 from headway.core.workers import RunningBatch, RunningSequence, Worker
@@ -29,7 +30,7 @@ def batch_completed(state: State, event: BatchCompleted, now: Instant) -> None:
     pool = worker.pool
     _lives(state, pool)
     _observe(worker, batch, event.duration, now)
-    _correct(worker, batch, event.duration)
+    settle(worker, batch, event.duration)
     pool.rate.add(len(batch.members), now)
     if len(event.failures) < len(batch.members):
         pool.failed_in_a_row = 0
@@ -66,13 +67,13 @@ def batch_failed(state: State, event: BatchFailed, now: Instant) -> None:
     pool.placement.ended(worker, batch, 0, pool.cost, now)
     _probe_failed(batch, pool.cost)
     if len(batch.members) > 1:
-        _give_back(batch, pool)  # who is tried again pays then, and for the others' fault nobody but them
+        give_back(batch, pool)  # who is tried again pays then, and for the others' fault nobody but them
     else:
-        _correct(worker, batch, event.duration)
+        settle(worker, batch, event.duration)
     if event.outcome is Outcome.OUT_OF_MEMORY:
         _learn_memory(state, pool, batch)
     after_failure(state, pool, batch, event)
-    _leave(batch, pool)
+    leave(batch, pool)
     _tells_of_suspects(state, batch, pool)
     state.touch(pool)
 
@@ -85,10 +86,10 @@ def worker_gone(state: State, worker: Worker, loss: Loss, detail: str, now: Inst
     batches, worker.batches = worker.batches, {}
     sequences, worker.sequences = worker.sequences, {}
     for batch in batches.values():
-        _give_back(batch, pool)
+        give_back(batch, pool)
         _probe_failed(batch, pool.cost)
         after_loss(state, pool, batch, loss, detail)
-        _leave(batch, pool)
+        leave(batch, pool)
         _tells_of_suspects(state, batch, pool)
     for running in sequences.values():
         sequence_after_loss(state, pool, running, loss, detail)
@@ -144,7 +145,10 @@ def _take_batch(state: State, worker_id: WorkerId, number: BatchId) -> tuple[Wor
     worker = state.workers.get(worker_id)
     if worker is None:
         return None, None
-    return worker, worker.batches.pop(number, None)
+    batch = worker.batches.pop(number, None)
+    if batch is not None and worker.is_suspected:
+        state.effects.append(ClearWorker(worker.id))  # what it holds next is watched anew
+    return worker, batch
 
 
 def _sequence(state: State, worker_id: WorkerId, request: RequestId, attempt: int) -> RunningSequence | None:
@@ -194,20 +198,6 @@ def _dies(state: State, pool: Pool, cause: str, now: Instant) -> None:
             state.resolve(part.request, Outcome.CIRCUIT_OPEN, detail, lasts)
 
 
-def _give_back(batch: RunningBatch, pool: Pool) -> None:
-    """What was charged for it."""
-    for account, amount in batch.charges:
-        account.pending -= amount
-        pool.device.correct(account, -amount * account.weight)
-    pool.fair.clock.tallies.unsettled -= batch.predicted * max(1, pool.policy.cores)
-
-
-def _leave(batch: RunningBatch, pool: Pool) -> None:
-    """Its members have nothing running in it any more."""
-    for part in batch.members:
-        pool.fair.leave(pool.fair.accounts[part.request.tenant])
-
-
 def _tells_of_suspects(state: State, batch: RunningBatch, pool: Pool) -> None:
     """The next one may be tried."""
     if batch.is_suspect:
@@ -234,27 +224,3 @@ def _observe(worker: Worker, batch: RunningBatch, duration: int, now: Instant) -
 def _probe_failed(batch: RunningBatch, cost: CostModel) -> None:
     if batch.is_probe and not batch.waits:
         cost.probes.failed(batch.rows, batch.length)
-
-
-def _correct(worker: Worker, batch: RunningBatch, duration: int) -> None:
-    """What was charged as predicted becomes what was measured, in the same proportions."""
-    if batch.predicted <= 0:
-        return
-    error = (duration - batch.predicted) / batch.predicted
-    pool = worker.pool
-    correct = pool.device.correct
-    for account, amount in batch.charges:
-        account.pending -= amount
-        correct(account, amount * account.weight * error)
-    cores = max(1, pool.policy.cores)
-    pool.fair.clock.tallies.unsettled += (duration - batch.predicted) * cores
-    _tally(batch, duration * cores)
-
-
-def _tally(batch: RunningBatch, service: int) -> None:
-    """What it took, to those who pay for it. By weights that changed since it left the parts are a little off, the sum
-    is not."""
-    parts = [amount * account.weight for account, amount in batch.charges]
-    total = sum(parts)
-    for (account, _), part in zip(batch.charges, parts, strict=True):
-        account.tally.received += int(service * part / total) if total else 0

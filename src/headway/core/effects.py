@@ -52,6 +52,16 @@ class WithdrawPart:
 
 
 @record
+class WithdrawBatch:
+    """Do not run it if it, which is staged, has not begun: its worker is suspected, and its parts wait for whoever is
+    there first. An answer to it that comes all the same is late, and is ignored."""
+
+    worker: WorkerId
+    batch: BatchId
+    cause: str
+
+
+@record
 class AdmitSequence:
     """Start this request in an engine. Answered by TokensEmitted*, then SequenceFinished,
     SequenceFailed or WorkerLost."""
@@ -164,11 +174,19 @@ class ReportMemoryCap:
 
 @record
 class SuspectWorker:
-    """For the log and the metrics; nothing answers it. Given no new work until it answers. batch: that it has."""
+    """Given no new work until it answers, which ClearWorker says, or is given up, which KillWorker does. Another may be
+    started beside it meanwhile: ReliefReported tells. batch: that it has."""
 
     worker: WorkerId
     batch: BatchId
     cause: str
+
+
+@record
+class ClearWorker:
+    """It was suspected and has answered after all: it is given work as before. Nothing answers it."""
+
+    worker: WorkerId
 
 
 @record
@@ -183,6 +201,7 @@ class KillWorker:
 Effect: TypeAlias = (
     DispatchBatch
     | WithdrawPart
+    | WithdrawBatch
     | AdmitSequence
     | AbortSequence
     | DeliverTokens
@@ -193,5 +212,6 @@ Effect: TypeAlias = (
     | ReportCircuit
     | ReportMemoryCap
     | SuspectWorker
+    | ClearWorker
     | KillWorker
 )

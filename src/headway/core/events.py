@@ -6,6 +6,7 @@ batch or the attempt, so that an answer to something already given up is recogni
 
 from __future__ import annotations
 
+from enum import Enum
 from typing import TypeAlias
 
 from headway.core.ids import BatchId, BatchKey, Capacity, Measurement, Part, RequestId, Tenant, VersionId, WorkerId
@@ -154,6 +155,36 @@ class WorkerLost:
     loss: Loss = Loss.CRASHED
 
 
+class Relief(Enum):
+    """What becomes of the help for a worker that is suspected."""
+
+    STARTED = "started"
+    """Another worker of the version is started beside it."""
+    REFUSED = "refused"
+    """None is: there is no memory for it, or nobody knows."""
+    TOOK_OVER = "took_over"
+    """The suspected one is gone, and the relief is in its place."""
+    RETIRED = "retired"
+    """The suspected one is well again, and the relief goes."""
+    LOST = "lost"
+    """The relief itself ended, or could not load."""
+
+
+@record
+class ReliefReported:
+    """For the trace and the metrics: nothing is decided by it.
+
+    worker: that is or was suspected.  relief: the worker that is started beside it; 0: there is none.
+    cause: for people to read.
+    """
+
+    version: VersionId
+    worker: WorkerId
+    what: Relief
+    relief: WorkerId = 0
+    cause: str = ""
+
+
 @record
 class CapacityChanged:
     worker: WorkerId
@@ -240,6 +271,7 @@ Event: TypeAlias = (
     | WorkerDraining
     | WorkerStopped
     | WorkerLost
+    | ReliefReported
     | CapacityChanged
     | BatchCompleted
     | BatchFailed

@@ -3,7 +3,8 @@
 A worker holds what it runs and at most one staged batch, handed over so shortly before the running
 one is expected to end (its lower quantile, less what the hand-over takes) that the device does not
 idle between them, and that the batch can grow until then. Where the running one is overdue nobody
-knows when it will end: nothing is staged behind it, what waits goes on growing.
+knows when it will end: nothing is staged behind it, what waits goes on growing. Once its worker is
+suspected what was staged is taken back; what must not run twice is never staged.
 """
 
 from __future__ import annotations
@@ -33,8 +34,9 @@ WORTH_STAGING = 1 / 200
 
 
 def _returns(worker: Worker) -> tuple[Instant, WorkerId] | None:
-    """Priority among those that run a batch and have none staged: who is expected back first."""
-    if worker.state is not WorkerState.READY or not worker.batches:
+    """Priority among those that run a batch and have none staged: who is expected back first. One that is suspected is
+    not expected at all."""
+    if worker.state is not WorkerState.READY or not worker.batches or worker.is_suspected:
         return None
     return (worker.ends_at, worker.id) if len(worker.batches) == worker.capacity.batch_slots else None
 
@@ -123,8 +125,10 @@ class Placement:
         self._watch(worker, batch, cost, now)
         if self.overhead > WORTH_STAGING * batch.predicted:
             lower = int(worker.pace * cost.lower(batch.rows, batch.length))
-            worker.stage_at = now + max(0, lower - self.overhead)
-            worker.free_at = max(worker.stage_at, worker.ends_at - self.overhead)
+            may_stage = now + max(0, lower - self.overhead)
+            worker.free_at = max(may_stage, worker.ends_at - self.overhead)
+            # what must not run twice could not be taken back if the worker hung: it might wake up and run it
+            worker.stage_at = may_stage if worker.pool.policy.idempotent else NEVER
 
     def _watch(self, worker: Worker, batch: RunningBatch, cost: CostModel, now: Instant) -> None:
         """From when on nothing said is too long. What was never run may have to be compiled first."""

@@ -1,6 +1,7 @@
 """What becomes of parts whose execution came to nothing: who is tried again, with whom, and who is given up.
 
     its worker was killed from outside, or it had not begun    again, where it was: nothing speaks against it
+    it had not begun, and its worker does not answer            likewise, and without waiting for that worker
     its worker died of something                                alone, one such part at a time, on one worker
     its batch raised, or took more memory than there is         with half of those that were with it
 
@@ -17,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from headway.core.effects import QuarantineRequest, Remedy, RetryParts
+from headway.core.effects import QuarantineRequest, Remedy, RetryParts, WithdrawBatch
 from headway.core.events import BatchFailed
 from headway.core.losses import Loss
 from headway.core.outcomes import Outcome
@@ -25,9 +26,10 @@ from headway.core.policy import Style
 from headway.core.pool import Pool
 from headway.core.requests import GONE, RUNNING, QueuedPart
 from headway.core.rooms import retry_after
+from headway.core.settling import give_back, leave
 from headway.core.state import State
 from headway.core.units import Duration
-from headway.core.workers import RunningBatch, RunningSequence
+from headway.core.workers import RunningBatch, RunningSequence, Worker
 
 HOPELESS_STREAK = 16
 """So many batches of a version that fail one after the other, none without a fault, are not the fault of a part."""
@@ -52,6 +54,20 @@ def after_loss(state: State, pool: Pool, batch: RunningBatch, loss: Loss, cause:
             _after_death_alone(state, pool, part, cause)
     else:
         _apart(state, pool, [[part] for part in parts], Remedy.ALONE, cause)
+
+
+def take_back(state: State, worker: Worker, cause: str) -> None:
+    """Nobody knows when the worker will begin with what is only staged behind what it runs. If it wakes up and does
+    begin, before it has heard of this, the answer is late; where running twice does harm nothing is ever staged."""
+    pool = worker.pool
+    if not pool.policy.idempotent:
+        return  # it became so a moment ago
+    for batch in [batch for batch in worker.batches.values() if batch.waits]:
+        del worker.batches[batch.id]
+        state.effects.append(WithdrawBatch(worker.id, batch.id, cause))
+        give_back(batch, pool)
+        _back(state, pool, _open(state, batch.members), Remedy.AGAIN, cause, None)
+        leave(batch, pool)
 
 
 def after_failure(state: State, pool: Pool, batch: RunningBatch, event: BatchFailed) -> None:
@@ -147,6 +163,11 @@ def _wait(
     """apart: the group that they run in from now on; None: as before.  otherwise: of those that have no time left."""
     late = [part for part in parts if pool.is_hopeless(part, state.now)]
     _give_up(state, late, otherwise, f"{cause}, and there is no time left to try again")
+    _back(state, pool, parts, how, cause, apart)
+
+
+def _back(state: State, pool: Pool, parts: list[QueuedPart], how: Remedy, cause: str, apart: int | None) -> None:
+    """They wait, in their old places."""
     back = []
     for old in parts:
         if old.state is not RUNNING:

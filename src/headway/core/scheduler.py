@@ -25,6 +25,7 @@ from headway.core.events import (
     Event,
     MemoryPressureChanged,
     QuarantineLifted,
+    ReliefReported,
     ReplyWritten,
     RequestArrived,
     RequestCancelled,
@@ -62,6 +63,10 @@ def _reply_written(state: State, event: ReplyWritten, now: Instant) -> None:
         pool.linger.spent_outside(event.overhead)
 
 
+def _relief_reported(state: State, event: ReliefReported, now: Instant) -> None:
+    """Its worker has events of its own."""
+
+
 _APPLY: dict[type, Callable[[State, Any, Instant], None]] = {
     RequestArrived: admission.arrived,
     RequestCancelled: _cancelled,
@@ -76,6 +81,7 @@ _APPLY: dict[type, Callable[[State, Any, Instant], None]] = {
     WorkerDraining: fleet.worker_draining,
     WorkerStopped: fleet.worker_stopped,
     WorkerLost: fleet.worker_lost,
+    ReliefReported: _relief_reported,
     CapacityChanged: fleet.capacity_changed,
     ServerConfigured: fleet.server_configured,
     VersionConfigured: fleet.version_configured,

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from headway.core.effects import KillWorker, SuspectWorker
 from headway.core.pool import Pool
+from headway.core.retry import take_back
 from headway.core.state import State
 from headway.core.units import NEVER, SECOND, Instant
 
@@ -30,4 +31,6 @@ def look(state: State, pool: Pool, now: Instant) -> None:
                 state.touch(pool)  # what it keeps busy counts as free from now on
                 worker.watch_at = now + worker.patience
                 state.effects.append(SuspectWorker(worker.id, running.id, story))
+                take_back(state, worker, f"worker {worker.id} does not answer")
+                placement.refresh(worker)
         placement.watch_at = min(placement.watch_at, worker.watch_at)

@@ -8,6 +8,7 @@ from typing import Any, TypeAlias
 from headway.core.effects import (
     AbortSequence,
     AdmitSequence,
+    ClearWorker,
     DeliverTokens,
     DispatchBatch,
     Effect,
@@ -19,6 +20,7 @@ from headway.core.effects import (
     ResolveRequest,
     RetryParts,
     SuspectWorker,
+    WithdrawBatch,
     WithdrawPart,
 )
 from headway.core.events import BatchCompleted, BatchFailed, Event, PartFailure, TokensEmitted
@@ -30,7 +32,14 @@ from headway.runtime.held import Held, Running, TensorSplitter, part_input
 from headway.runtime.memory import MemoryGauge
 from headway.runtime.observer import Observer, ReplyInfo
 from headway.runtime.quarantine import Quarantine
-from headway.runtime.reports import report_circuit, report_memory_cap, report_retry, report_starvation, report_suspicion
+from headway.runtime.reports import (
+    report_circuit,
+    report_memory_cap,
+    report_recovery,
+    report_retry,
+    report_starvation,
+    report_suspicion,
+)
 from headway.wire.frames import Buffer, ProtocolViolation
 from headway.wire.messages import (
     Abort,
@@ -56,7 +65,8 @@ FAILURE_CODES: dict[str, Outcome] = {
     "invalid_input": Outcome.INVALID_INPUT,
 }
 
-BEFORE_REPLIES = (DispatchBatch, WithdrawPart)
+WITHDRAWALS = (WithdrawPart, WithdrawBatch)
+BEFORE_REPLIES = (DispatchBatch, *WITHDRAWALS)
 
 ChannelOf: TypeAlias = Callable[[WorkerId], Channel | None]
 
@@ -94,6 +104,7 @@ class EffectRunner:
         self._unwritten: dict[RequestId, ReplyInfo] = {}
         self._by_type: dict[type[Any], Callable[[Any, Instant], None]] = {
             WithdrawPart: self._withdraw,
+            WithdrawBatch: self._withdraw_all,
             AdmitSequence: self._admit,
             AbortSequence: self._abort,
             DeliverTokens: self._deliver_tokens,
@@ -103,6 +114,7 @@ class EffectRunner:
             ReportCircuit: report_circuit,
             ReportMemoryCap: report_memory_cap,
             SuspectWorker: report_suspicion,
+            ClearWorker: report_recovery,
             KillWorker: self._kill,
             QuarantineRequest: self._keep_out,
         }
@@ -116,8 +128,8 @@ class EffectRunner:
                 self._dispatch(effect, now)
         # Then withdrawals: who has been told that his time is over may count on it that nothing is run for him.
         for effect in effects:
-            if type(effect) is WithdrawPart:
-                self._withdraw(effect, now)
+            if type(effect) in WITHDRAWALS:
+                by_type[type(effect)](effect, now)
         for effect in effects:
             if type(effect) not in BEFORE_REPLIES:
                 by_type[type(effect)](effect, now)
@@ -148,6 +160,15 @@ class EffectRunner:
         channel = self._channel_of(effect.worker)
         if channel is not None:
             channel.send_control(Withdraw(effect.worker, effect.batch, effect.position))
+
+    def _withdraw_all(self, effect: WithdrawBatch, now: Instant) -> None:
+        running = self._running.get(effect.batch)
+        channel = self._channel_of(effect.worker)
+        if running is None or channel is None:
+            return
+        running.withdrawn = True
+        for position in range(len(running.parts)):
+            channel.send_control(Withdraw(effect.worker, effect.batch, position))
 
     def _admit(self, effect: AdmitSequence, now: Instant) -> None:
         held = self._held[effect.request]
@@ -239,20 +260,22 @@ class EffectRunner:
                 failures.append(PartFailure(position, failure_outcome(code), detail))
             request, part = running.parts[position]
             held = self._held.get(request)
-            if held is None:
-                continue  # it has its outcome already; this answer is late
+            if held is None or running.withdrawn:
+                continue  # it has its outcome already, or another's: this answer is late
             if result.error is None:
                 held.results[part] = tensors
             if held.last_batch == message.batch:
                 held.hand_over, held.execute = message.hand_over, message.execute
         splitter.finish()
-        self._observer.batch_done(running.info(message, now))
+        if not running.withdrawn:
+            self._observer.batch_done(running.info(message, now))
         duration = message.hand_over + message.execute + message.finish
         return BatchCompleted(message.worker, message.batch, duration, tuple(failures))
 
     def execute_failed(self, message: ExecuteFailed, now: Instant) -> Event:
         running = self._pop(message.batch, message.worker)
-        self._observer.batch_done(running.info(None, now))
+        if not running.withdrawn:
+            self._observer.batch_done(running.info(None, now))
         outcome = Outcome.OUT_OF_MEMORY if message.out_of_memory else failure_outcome(message.code)
         return BatchFailed(message.worker, message.batch, message.elapsed, outcome, message.detail)
 

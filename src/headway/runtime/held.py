@@ -53,9 +53,9 @@ class Held:
 
 class Running:
     """One batch that a worker has. rows: of all its parts.  padded_tokens: that the worker computes.  real_tokens: that
-    the rows have."""
+    the rows have.  withdrawn: all of it was, and its parts may have run elsewhere."""
 
-    __slots__ = ("key", "padded_tokens", "parts", "real_tokens", "reason", "rows", "sent_at", "worker")
+    __slots__ = ("key", "padded_tokens", "parts", "real_tokens", "reason", "rows", "sent_at", "withdrawn", "worker")
 
     def __init__(self, effect: DispatchBatch, inputs: Sequence[PartInput], now: Instant, unpadded: bool) -> None:
         self.key: BatchKey = effect.key
@@ -63,6 +63,7 @@ class Running:
         self.parts: tuple[PartRef, ...] = effect.parts
         self.reason: Reason = effect.reason
         self.sent_at = now
+        self.withdrawn = False
         rows = tokens = longest = 0
         for part in inputs:
             length = part.length

@@ -4,7 +4,15 @@ from __future__ import annotations
 
 import logging
 
-from headway.core.effects import Remedy, ReportCircuit, ReportMemoryCap, ReportStarvation, RetryParts, SuspectWorker
+from headway.core.effects import (
+    ClearWorker,
+    Remedy,
+    ReportCircuit,
+    ReportMemoryCap,
+    ReportStarvation,
+    RetryParts,
+    SuspectWorker,
+)
 from headway.core.units import SECOND, Instant
 
 log = logging.getLogger("headway.runtime")
@@ -61,3 +69,7 @@ def report_memory_cap(effect: ReportMemoryCap, now: Instant) -> None:
 
 def report_suspicion(effect: SuspectWorker, now: Instant) -> None:
     log.warning("worker %d is given no new work (batch %d): %s", effect.worker, effect.batch, effect.cause)
+
+
+def report_recovery(effect: ClearWorker, now: Instant) -> None:
+    log.warning("worker %d is well again: it has answered, and is given work as before", effect.worker)

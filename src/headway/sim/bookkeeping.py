@@ -8,13 +8,13 @@ from itertools import takewhile
 from typing import Any
 
 from headway.core import events as ev
-from headway.core.effects import AdmitSequence, DispatchBatch, Effect, ResolveRequest
-from headway.core.ids import Part, PartRef, RequestId, WorkerId
+from headway.core.effects import AdmitSequence, DispatchBatch, Effect, ResolveRequest, SuspectWorker, WithdrawBatch
+from headway.core.ids import BatchId, Part, PartRef, RequestId, WorkerId
 from headway.core.outcomes import Outcome
 from headway.core.policy import BatchPolicy
 from headway.core.units import NEVER, Instant
 from headway.sim.allowances import Allowances
-from headway.sim.ledger import Ledger, TrackedRequest, TrackedVersion, TrackedWorker
+from headway.sim.ledger import Ledger, TrackedBatch, TrackedRequest, TrackedVersion, TrackedWorker
 from headway.sim.lending import NO_ROOM, Lending
 from headway.sim.retrials import BLAMED, Retrials
 
@@ -37,12 +37,15 @@ class Bookkeeper:
     """Of this call: requests that arrived, and those whose sequence moved on.
 
     retrials: what may become of those whose execution came to nothing.
+    taken_back: batches that were staged behind what hangs.  cleared: workers that were suspected and have answered.
     left: (worker, request, attempt) of the sequences that ended, or whose worker did.
     """
 
     def __init__(self, ledger: Ledger) -> None:
         self.arrived: dict[RequestId, TrackedRequest] = {}
         self.emitting: dict[RequestId, TrackedRequest] = {}
+        self.taken_back: dict[BatchId, TrackedBatch] = {}
+        self.cleared: dict[WorkerId, None] = {}
         self.left: dict[tuple[WorkerId, RequestId, int], None] = {}
         self._ledger = ledger
         self._lending = Lending(ledger)
@@ -66,6 +69,7 @@ class Bookkeeper:
             ev.WorkerDraining: self._worker_draining,
             ev.WorkerStopped: self._worker_ended,
             ev.WorkerLost: self._worker_ended,
+            ev.ReliefReported: self._relief_reported,
             ev.CapacityChanged: self._capacity_changed,
             ev.BatchCompleted: self._batch_completed,
             ev.BatchFailed: self._batch_failed,
@@ -88,16 +92,32 @@ class Bookkeeper:
         self._lending.reclaimed = deque(request for request, outcome in outcomes if outcome is Outcome.RECLAIMED)
         self.arrived.clear()
         self.emitting.clear()
+        self.taken_back.clear()
+        self.cleared.clear()
         self.left.clear()
         for event in events:
             self._apply[type(event)](event)
-        self.retrials.end()
         self._expire()
+        self._take_back(effects)
+        self.retrials.end()
 
     def _expire(self) -> None:
         """After all events: an answer that comes at the very deadline is in time."""
         for request in [r.event.request for r in self._ledger.open.values() if r.event.deadline <= self._now]:
             self._ledger.owe(request, Outcome.DEADLINE_EXCEEDED)
+
+    def _take_back(self, effects: list[Effect]) -> None:
+        """From those that come to be suspected in this call, what has not begun. Raises AssertionError."""
+        suspected = {effect.worker for effect in effects if isinstance(effect, SuspectWorker)}
+        for effect in effects:
+            if not isinstance(effect, WithdrawBatch):
+                continue
+            assert effect.worker in suspected, f"{effect}: its worker was not found to hang"
+            worker = self._ledger.workers[effect.worker]
+            first = next(iter(worker.batches))
+            assert effect.batch in worker.batches and effect.batch != first, f"{effect}: it is not staged there"
+            self.taken_back[effect.batch] = worker.batches[effect.batch]
+            self.retrials.taken_back(worker, effect)
 
     # -- configuration --------------------------------------------------------------------------------
 
@@ -219,6 +239,9 @@ class Bookkeeper:
         if worker is not None:
             worker.draining = True
 
+    def _relief_reported(self, event: ev.ReliefReported) -> None:
+        """Its worker has events of its own."""
+
     def _capacity_changed(self, event: ev.CapacityChanged) -> None:
         worker = self._ledger.workers.get(event.worker)
         if worker is not None:
@@ -281,6 +304,9 @@ class Bookkeeper:
     def _take_batch(self, worker: WorkerId, batch: int) -> tuple[PartRef, ...]:
         tracked = self._ledger.workers.get(worker)
         running = None if tracked is None else tracked.batches.pop(batch, None)
+        if tracked is not None and running is not None and tracked.suspected == batch:
+            tracked.suspected = None
+            self.cleared[worker] = None
         return () if running is None else running.parts
 
     def _tokens_emitted(self, event: ev.TokensEmitted) -> None:

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 from headway.core.effects import (
     AbortSequence,
     AdmitSequence,
+    ClearWorker,
     DeliverTokens,
     DispatchBatch,
     Effect,
@@ -19,6 +20,7 @@ from headway.core.effects import (
     ResolveRequest,
     RetryParts,
     SuspectWorker,
+    WithdrawBatch,
     WithdrawPart,
 )
 from headway.core.events import Event
@@ -53,6 +55,7 @@ class Driver:
             AdmitSequence: _nothing,
             AbortSequence: _nothing,
             WithdrawPart: _nothing,
+            WithdrawBatch: _nothing,
             DeliverTokens: _nothing,
             ReportStarvation: _nothing,
             RetryParts: _nothing,
@@ -60,6 +63,7 @@ class Driver:
             ReportCircuit: _nothing,
             ReportMemoryCap: _nothing,
             SuspectWorker: _nothing,
+            ClearWorker: _nothing,
             KillWorker: _nothing,
             ResolveRequest: _nothing,
         }

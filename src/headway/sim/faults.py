@@ -11,7 +11,9 @@ from headway.core.units import MILLISECOND, Duration
 class Faults:
     """Probabilities, each per batch or step unless it says otherwise.
 
-    hang: no answer, until the worker is given up. stale: a dead worker's answer still arrives.
+    hang: no answer, until the worker is given up.
+    stalls: it stands still for up to `stall`, and then goes on as if nothing had been.
+    stale: a dead worker's answer still arrives.
     misdirected: an answer arrives in the name of a worker that never ran the batch.
     load_fails: per start. gap: per ended worker, that its successor is not announced at once.
     memory: padded tokens beyond which a batch is too large for its worker; 0 = any will do.
@@ -27,6 +29,8 @@ class Faults:
     slow: float = 0
     slow_factor: int = 10
     hang: float = 0
+    stalls: float = 0
+    stall: Duration = 0
     duplicate: float = 0
     stale: float = 0
     misdirected: float = 0

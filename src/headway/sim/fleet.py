@@ -6,12 +6,22 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from random import Random
 
-from headway.core.effects import AbortSequence, AdmitSequence, DispatchBatch, KillWorker
+from headway.core.effects import (
+    AbortSequence,
+    AdmitSequence,
+    ClearWorker,
+    DispatchBatch,
+    KillWorker,
+    SuspectWorker,
+    WithdrawBatch,
+)
 from headway.core.events import (
     BatchCompleted,
     BatchFailed,
     Event,
     PartFailure,
+    Relief,
+    ReliefReported,
     SequenceFailed,
     SequenceFinished,
     TokensEmitted,
@@ -39,6 +49,7 @@ class Model:
     load_time: from WorkerStarting to WorkerReady.
     hand_over: what a batch, and its answer, spends on the way.
     unpadded: rows run end to end: they take what as many of their mean length would.
+    relief: there is memory for another worker beside one that is suspected.
     """
 
     cost: Cost
@@ -48,6 +59,7 @@ class Model:
     load_time: Duration = 0
     hand_over: Duration = 0
     unpadded: bool = False
+    relief: bool = False
 
     def run_time(self, parts: Sequence[Part]) -> Duration:
         rows = sum(part.rows for part in parts)
@@ -65,7 +77,10 @@ class SimSequence:
 
 @dataclass(slots=True)
 class SimWorker:
-    """busy_since: -1 while it runs nothing.  free_at: when what it was given will have run, one after the other."""
+    """busy_since: -1 while it runs nothing.  free_at: when what it was given will have run, one after the other.
+    begins: of what it was given, when it begins with it.  withdrawn: what it will not run.
+    relieves: the one that it was started for, as that is suspected; 0: it is nobody's relief.
+    """
 
     worker: WorkerId
     version: VersionId
@@ -76,16 +91,21 @@ class SimWorker:
     busy_since: Instant = -1
     free_at: Instant = 0
     running: dict[BatchId, DispatchBatch] = field(default_factory=dict)
+    begins: dict[BatchId, Instant] = field(default_factory=dict)
+    withdrawn: dict[BatchId, None] = field(default_factory=dict)
+    relieves: WorkerId = 0
     sequences: dict[tuple[RequestId, int], SimSequence] = field(default_factory=dict)
 
 
 class Fleet:
-    """All workers of all versions. A worker that ends is followed by a new one with a new id."""
+    """All workers of all versions. A worker that ends is followed by a new one with a new id; one that is suspected may
+    be by another that was started beside it then."""
 
     def __init__(self, driver: Driver, models: dict[VersionId, Model], rng: Random, faults: Faults = NO_FAULTS) -> None:
         self.models = models
         self.faults = faults
         self.workers: dict[WorkerId, SimWorker] = {}
+        self._reliefs: dict[WorkerId, SimWorker] = {}
         self._ran: list[tuple[Instant, Instant]] = []
         self._driver = driver
         self._rng = rng
@@ -94,6 +114,9 @@ class Fleet:
         driver.on[DispatchBatch] = self._dispatch
         driver.on[AdmitSequence] = self._admit
         driver.on[AbortSequence] = self._abort
+        driver.on[WithdrawBatch] = self._withdraw
+        driver.on[SuspectWorker] = self._relieve
+        driver.on[ClearWorker] = self._relieve_no_more
         driver.on[KillWorker] = self._kill
 
     # -- life and death -------------------------------------------------------------------------
@@ -103,15 +126,19 @@ class Fleet:
             for _ in range(model.workers):
                 self.start_worker(version)
 
-    def start_worker(self, version: VersionId) -> None:
+    def _start(self, version: VersionId, relieves: WorkerId = 0) -> SimWorker:
         self._started += 1
-        worker = self.workers[self._started] = SimWorker(self._started, version)
+        worker = self.workers[self._started] = SimWorker(self._started, version, relieves=relieves)
         load_time = self.models[version].load_time
         self._driver.tell(WorkerStarting(worker.worker, version, load_time))
         if load_time:
             self._driver.at(self._driver.now + load_time, lambda: self._loaded(worker))
         else:
             self._loaded(worker)
+        return worker
+
+    def start_worker(self, version: VersionId) -> None:
+        self._start(version)
 
     def lose(self, worker: SimWorker, cause: str, loss: Loss = Loss.CRASHED) -> None:
         """It dies with everything it runs. Its answers may still be on their way."""
@@ -121,6 +148,32 @@ class Fleet:
 
     def _kill(self, effect: KillWorker) -> None:
         self.lose(self.workers[effect.worker], effect.cause, Loss.HUNG)
+
+    def _relieve(self, effect: SuspectWorker) -> None:
+        """Another is started beside it; not beside one that is itself the relief of another."""
+        suspect = self.workers[effect.worker]
+        if suspect.gone or suspect.draining or suspect.relieves or suspect.worker in self._reliefs:
+            return
+        if self.models[suspect.version].relief:
+            relief = self._start(suspect.version, suspect.worker)
+            if not relief.gone:
+                self._reliefs[suspect.worker] = relief
+            self._report_relief(suspect, Relief.STARTED, relief.worker)
+        else:
+            self._report_relief(suspect, Relief.REFUSED)
+
+    def _relieve_no_more(self, effect: ClearWorker) -> None:
+        """It is well again. Of the two the relief goes."""
+        relief = self._reliefs.pop(effect.worker, None)
+        if relief is not None:
+            self._report_relief(self.workers[effect.worker], Relief.RETIRED, relief.worker)
+            if relief.up:
+                self.drain(relief)
+            else:
+                self._end(relief, WorkerStopped(relief.worker))
+
+    def _report_relief(self, suspect: SimWorker, what: Relief, relief: WorkerId = 0) -> None:
+        self._driver.tell(ReliefReported(suspect.version, suspect.worker, what, relief))
 
     def drain(self, worker: SimWorker) -> None:
         """It takes nothing new, stops after what it runs, and is replaced."""
@@ -171,6 +224,17 @@ class Fleet:
         worker.gone, worker.up = True, False
         self._rest(worker)
         self._driver.tell(event)
+        if worker.relieves:
+            if self._reliefs.get(worker.relieves) is worker:
+                del self._reliefs[worker.relieves]
+                self._report_relief(self.workers[worker.relieves], Relief.LOST, worker.worker)
+        elif (relief := self._reliefs.pop(worker.worker, None)) is not None:
+            relief.relieves = 0
+            self._report_relief(worker, Relief.TOOK_OVER, relief.worker)
+        else:
+            self._succeed(worker)
+
+    def _succeed(self, worker: SimWorker) -> None:
         if self._happens(self.faults.gap):
             back = self._driver.now + self._rng.randrange(1, 50) * self.faults.grid
             self._driver.at(back, lambda: self.start_worker(worker.version))
@@ -188,10 +252,12 @@ class Fleet:
             duration *= self.faults.slow_factor
         worker.running[effect.batch] = effect
         self._begin(worker)
-        begins = max(self._driver.now + model.hand_over, worker.free_at)
+        begins = worker.begins[effect.batch] = max(self._driver.now + model.hand_over, worker.free_at)
         if self._happens(self.faults.hang):
             worker.free_at = NEVER
             return  # it says nothing any more, and is for the core to give up
+        if self._happens(self.faults.stalls):
+            duration += self._rng.randrange(self.faults.stall) // self.faults.grid * self.faults.grid
         answer = self._answer(effect, duration)
         if any(self.is_killer(request) for request, _ in effect.parts):
             self._driver.at(begins + duration // 2, lambda: self._dies_of(worker, effect.batch))
@@ -200,6 +266,12 @@ class Fleet:
         if self._happens(self.faults.misdirected):
             early = self._driver.now + self._rng.randrange(duration)
             self._driver.at(early // self.faults.grid * self.faults.grid, lambda: self._tell_wrongly(answer))
+
+    def _withdraw(self, effect: WithdrawBatch) -> None:
+        """It hears of that when it looks at what comes next: too late for what it has begun."""
+        worker = self.workers[effect.worker]
+        if self._driver.now < worker.begins.get(effect.batch, 0):
+            worker.withdrawn[effect.batch] = None
 
     def is_killer(self, request: RequestId) -> bool:
         """Whether whatever runs it dies."""
@@ -214,7 +286,7 @@ class Fleet:
         return Random(f"{self._character} {content}").random() if content else 1.0
 
     def _dies_of(self, worker: SimWorker, batch: BatchId) -> None:
-        if batch in worker.running:
+        if batch in worker.running and batch not in worker.withdrawn:
             self.lose(worker, "it ran what kills", Loss.CRASHED)
 
     def _answer(self, effect: DispatchBatch, duration: Duration) -> BatchCompleted | BatchFailed:
@@ -232,8 +304,11 @@ class Fleet:
         return BatchCompleted(effect.worker, effect.batch, duration, failures)
 
     def _batch_ended(self, worker: SimWorker, answer: BatchCompleted | BatchFailed) -> None:
-        worker.running.pop(answer.batch, None)
+        effect = worker.running.pop(answer.batch, None)
         self._rest(worker)
+        if effect is not None and answer.batch in worker.withdrawn:
+            left_out = (PartFailure(at, Outcome.MODEL_ERROR, "withdrawn") for at in range(len(effect.parts)))
+            answer = BatchCompleted(worker.worker, answer.batch, 0, tuple(left_out))
         self._report(worker, answer)
         self._stop_if_empty(worker)
 

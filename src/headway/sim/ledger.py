@@ -79,8 +79,12 @@ class TrackedWorker:
     suspected: BatchId | None = None
 
     @property
+    def is_suspected(self) -> bool:
+        return self.suspected in self.batches
+
+    @property
     def keeps_cores(self) -> bool:
-        return bool(self.batches) and self.suspected not in self.batches
+        return bool(self.batches) and not self.is_suspected
 
     @property
     def has_free_slot(self) -> bool:

@@ -14,6 +14,7 @@ from typing import Any
 from headway.core.effects import (
     AbortSequence,
     AdmitSequence,
+    ClearWorker,
     DeliverTokens,
     DispatchBatch,
     Effect,
@@ -26,6 +27,7 @@ from headway.core.effects import (
     ResolveRequest,
     RetryParts,
     SuspectWorker,
+    WithdrawBatch,
     WithdrawPart,
 )
 from headway.core.events import Event
@@ -61,6 +63,7 @@ class Oracle:
         self._judge: dict[type[Effect], Callable[[Any], None]] = {
             DispatchBatch: self._dispatched,
             WithdrawPart: self._withdrawn,
+            WithdrawBatch: lambda effect: None,
             AdmitSequence: self._admitted,
             AbortSequence: self._aborted,
             DeliverTokens: self._delivered,
@@ -71,6 +74,7 @@ class Oracle:
             ReportCircuit: self._circuit,
             ReportMemoryCap: self._memory,
             SuspectWorker: self._suspected,
+            ClearWorker: self._cleared,
             KillWorker: self._suspected,
         }
 
@@ -90,6 +94,7 @@ class Oracle:
         self._order_among_equals()
         for version in self.ledger.versions.values():
             self._nobody_idles_beside_work(version, scheduler)
+        self._suspects()
         self._timers(scheduler)
         self._bounds()
         for view in views:
@@ -163,6 +168,22 @@ class Oracle:
         worker.suspected = effect.batch
         self._require(self._now - running[1].started >= least, f"{effect} after {self._now - running[1].started} ns")
 
+    def _cleared(self, effect: ClearWorker) -> None:
+        """It has answered what it was suspected for."""
+        self._require(effect.worker in self._books.cleared, f"{effect}: it has not answered, or was not suspected")
+        del self._books.cleared[effect.worker]
+
+    def _suspects(self) -> None:
+        """Who has answered is told so, and behind one that has not nothing stays that another could run."""
+        answered = list(self._books.cleared)
+        self._require(not answered, f"workers {answered} have answered, and are not said to be well again")
+        for worker in self.ledger.workers.values():
+            if not worker.is_suspected:
+                continue
+            stays = list(worker.batches)[worker.capacity.batch_slots :]
+            idempotent = self.ledger.versions[worker.version].policy.idempotent
+            self._require(not (stays and idempotent), f"batches {stays} stay behind what hangs: {worker}")
+
     def _may_give_up(self, request: TrackedRequest, outcome: Outcome) -> bool:
         """What the core decides by itself: nobody serves it, or there is not the time left to run it."""
         if outcome is Outcome.NO_WORKER:
@@ -196,7 +217,7 @@ class Oracle:
     def _dispatched(self, effect: DispatchBatch) -> None:
         version = self.ledger.versions[effect.key.version_id]
         worker = self._able_worker(effect.worker, version, str(effect))
-        room = worker.capacity.batch_slots + 1  # one may be staged behind what runs
+        room = worker.capacity.batch_slots + version.policy.idempotent  # one may be staged, if it can be taken back
         self._require(len(worker.batches) < room, f"{effect}: worker {worker} has no free slot")
         self._require(effect.batch not in self._used_batches, f"{effect}: the batch id was used before")
         self._require(bool(effect.parts), f"{effect}: an empty batch")
@@ -224,6 +245,7 @@ class Oracle:
         """Only what was handed over, is not answered, and has its outcome otherwise."""
         workers = [worker for version in self.ledger.versions.values() for worker in version.workers.items()]
         batch = next((w.batches.get(effect.batch) for id, w in workers if id == effect.worker), None)
+        batch = batch or self._books.taken_back.get(effect.batch)  # a moment later all of it was
         if batch is None:
             self.fail(f"{effect}: its worker does not have that batch")
         assert batch is not None
@@ -232,7 +254,7 @@ class Oracle:
 
     def _able_worker(self, worker: int, version: TrackedVersion, effect: str) -> TrackedWorker:
         tracked = version.workers.get(worker)
-        if tracked is None or not tracked.ready or tracked.draining:
+        if tracked is None or not tracked.ready or tracked.draining or tracked.is_suspected:
             self.fail(f"{effect}: worker {worker} cannot take it: {tracked}")
         assert tracked is not None
         return tracked

@@ -22,6 +22,8 @@ AGAIN = 0.1
 """So many requests have the content of an earlier one."""
 HELD = 5
 """In one world of so many it holds its batches for a long while."""
+STALLING = 6
+"""In one world of so many what workers run next is handed over ahead of time, and they stand still now and then."""
 
 
 @dataclass(slots=True)
@@ -58,6 +60,7 @@ def plan_world(seed: int) -> WorldPlan:
     devices = _share_a_device(Random(f"{seed} devices"), policies)
     _vary_padding(Random(f"{seed} padding"), policies)
     _vary_shedding(Random(f"{seed} shedding"), policies)
+    _vary_idempotence(Random(f"{seed} idempotence"), policies)
     models = {version: _model(rng, policies[version], grid) for version in versions}
     if seed % SPACED == 0:
         _space_departures(policies, models, versions[0], grid)
@@ -67,6 +70,11 @@ def plan_world(seed: int) -> WorldPlan:
     count = rng.choice((40, 120, 120, 250))
     duration = _duration(rng, count, keys, models)
     broken = rng.random() < 0.7
+    stalling = Random(f"{seed} stalling")
+    for model in models.values():
+        model.relief = stalling.random() < 0.7
+        if seed % STALLING == 3:
+            model.hand_over = model.hand_over or grid
     return WorldPlan(
         seed=seed,
         grid=grid,
@@ -78,7 +86,7 @@ def plan_world(seed: int) -> WorldPlan:
         keys=keys,
         arrivals=_arrivals(Random(f"{seed} arrivals"), grid, keys, policies, tenants, count, duration),
         closed_loop_clients=rng.choice((0, 0, 0, 3, 20)),
-        faults=_faults(rng, grid, duration) if broken else NO_FAULTS,
+        faults=_stalling(stalling, _faults(rng, grid, duration), seed) if broken else NO_FAULTS,
         admin_every=rng.choice((0, duration // 5 + 1, duration // 25 + 1)) if broken else 0,
         heal_at=duration,
     )
@@ -107,6 +115,12 @@ def _vary_padding(rng: Random, policies: dict[VersionId, BatchPolicy]) -> None:
         policies[version] = replace(policy, unpadded=unpadded, equal_lengths=equal)
 
 
+def _vary_idempotence(rng: Random, policies: dict[VersionId, BatchPolicy]) -> None:
+    """What some versions do must not be done twice."""
+    for version, policy in policies.items():
+        policies[version] = replace(policy, idempotent=rng.random() < 0.8)
+
+
 def _share_a_device(rng: Random, policies: dict[VersionId, BatchPolicy]) -> tuple[tuple[str, int], ...]:
     """In half of the worlds the versions run on one device of few cores. Returns the devices with a limit."""
     if rng.random() < 0.5:
@@ -128,6 +142,7 @@ def random_policy(rng: Random, grid: Duration, keep: BatchPolicy | None = None) 
         unpadded=keep is not None and keep.unpadded,
         equal_lengths=keep is not None and keep.equal_lengths,
         cores=keep.cores if keep else 1,
+        idempotent=keep is None or keep.idempotent,
         style=style,
         max_batch_size=rows,
         max_batch_tokens=tokens,
@@ -253,6 +268,14 @@ def _part(rng: Random, lengths: tuple[int, ...] | None) -> Part:
 
 def _snap(patience: Duration, grid: Duration) -> Duration:
     return NEVER if patience == NEVER else max(1, patience // grid) * grid
+
+
+def _stalling(rng: Random, faults: Faults, seed: int) -> Faults:
+    """In half of the broken worlds workers stand still, for less or more than they are given."""
+    often, most = rng.choice((0, 0, 0.02, 0.1)), rng.choice((ms(150), SECOND, 5 * SECOND))
+    if seed % STALLING == 3:
+        often = max(often, 0.1)
+    return replace(faults, stalls=often, stall=most)
 
 
 def _faults(rng: Random, grid: Duration, duration: Duration) -> Faults:

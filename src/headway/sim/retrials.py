@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from headway.core.effects import DispatchBatch, Effect, Remedy, RetryParts
+from headway.core.effects import DispatchBatch, Effect, Remedy, RetryParts, WithdrawBatch
 from headway.core.events import BatchFailed, WorkerLost, WorkerStopped
 from headway.core.ids import BatchId, PartRef, RequestId, VersionId
 from headway.core.losses import Loss
@@ -94,6 +94,17 @@ class Retrials:
             else:
                 answer = Remedy.ALONE if self.alone[ref] < policy.max_attempts else Outcome.POISON_REQUEST
             self._may(ref, answer, Outcome.WORKER_LOST)
+
+    def taken_back(self, worker: TrackedWorker, effect: WithdrawBatch) -> None:
+        """All of it that somebody waits for waits again, and nobody is given up by that."""
+        version = self.ledger.versions[worker.version]
+        assert version.policy.idempotent, f"{effect}: its worker may wake up, and run it twice"
+        batch = worker.batches.pop(effect.batch)
+        for ref in batch.parts:
+            if self._is_running(ref, effect.batch):
+                said = self._said.pop(ref, None)
+                assert said is not None and said.how is Remedy.AGAIN, f"{effect}: {ref} should wait as before"
+                self._enter(ref, said)
 
     def _sequence_lost(self, version: TrackedVersion, id: RequestId, blamed: bool, now: Instant) -> None:
         request = self.ledger.open.get(id)
