@@ -12,7 +12,7 @@ import pytest
 from headway.core.breaker import DEATHS
 from tests.e2e.client import ask, in_a_loop, until
 from tests.e2e.server import HEADWAY, Server, running
-from tests.e2e.witness import EXITS, FAULTS, WITNESS, Witness, pauses
+from tests.e2e.witness import EXITS, FAULTS, WITNESS, Pauses, Witness, pauses
 
 pytestmark = pytest.mark.e2e
 
@@ -24,6 +24,11 @@ async def readiness(server: Server) -> tuple[int, dict[str, Any]]:
     reply = await ask(server.address, "/ready")
     (version,) = reply.json["models"]
     return reply.status, version
+
+
+async def end_all(held: Pauses) -> None:
+    while True:
+        await (await held.begun()).end()
 
 
 async def command(server: Server, *arguments: str) -> str:
@@ -38,12 +43,15 @@ async def command(server: Server, *arguments: str) -> str:
 
 @in_a_loop
 async def test_a_server_whose_only_worker_does_not_answer_lives_and_is_not_ready_until_it_does(tmp_path: Path) -> None:
-    witness = Witness(tmp_path, settings="hang_s = 1")
-    async with pauses() as held:
+    """Nor is another that is started beside it, for as long as that loads."""
+    async with pauses() as held, pauses() as restarts:
+        witness = Witness(tmp_path, settings="hang_s = 4", options=f"restart = {restarts.port}")
         with running(tmp_path, CONFIG) as server:
             assert (await readiness(server))[0] == 200
+            assert (await witness.ask(server.address, 1)).status == 200, "a size that was run before"
             waiting = asyncio.create_task(witness.ask(server.address, 7, hold=held.port))
             pause = await held.begun()
+            loading = await restarts.begun()
 
             async def stalled() -> bool:
                 return (await readiness(server))[1]["state"] == "stalled"
@@ -54,9 +62,26 @@ async def test_a_server_whose_only_worker_does_not_answer_lives_and_is_not_ready
             assert version["reason"] == "none of 1 workers has answered for far longer than was predicted"
             assert (await ask(server.address, "/health")).status == 200
             assert "suspected now, and given no work" in await command(server, "explain", "witness")
+            await loading.end()
+
+            async def ready() -> bool:
+                return (await readiness(server))[0] == 200
+
+            await until(ready, "the other one has loaded")
+            assert (await witness.ask(server.address, 8)).outputs["sum"] == [8], "it answers"
+            page = (await ask(server.address, "/metrics")).body.decode()
+            assert 'headway_worker_reliefs_total{model="witness",version="1",what="started"} 1.0' in page
+            assert "workers to stand in for those: 1 started" in await command(server, "explain", "witness")
             await pause.end()
+            again = asyncio.create_task(end_all(held))  # on a busy machine it was given up by now, and runs again
             assert (await waiting).outputs["sum"] == [7]
-            assert (await readiness(server))[0] == 200
+            again.cancel()
+
+            async def one() -> bool:
+                return len(server.workers()) == 1
+
+            await until(one, "one of the two has gone")
+            assert (await witness.ask(server.address, 9)).outputs["sum"] == [9]
 
 
 @in_a_loop

@@ -37,6 +37,7 @@ from headway.core.scheduler import Scheduler
 from headway.core.units import SECOND, Duration, ms, seconds
 from headway.registry.spec import VersionSpec
 from headway.runtime import crew
+from headway.runtime.clock import Clock, monotonic
 from headway.runtime.observer import BatchInfo, NullObserver, ReplyInfo
 from headway.runtime.replay import replay
 from headway.runtime.runtime import Runtime
@@ -172,6 +173,7 @@ class Watch(NullObserver):
         self.replies: list[ReplyInfo] = []
         self.states: list[str] = []
         self.losses: list[Loss] = []
+        self.events: list[Event] = []
         self.effects: list[Effect] = []
 
     def batch_done(self, batch: BatchInfo) -> None:
@@ -182,6 +184,7 @@ class Watch(NullObserver):
 
     def handled(self, now: int, events: Sequence[Event], effects: Sequence[Effect]) -> None:
         self.losses += [event.loss for event in events if isinstance(event, WorkerLost)]
+        self.events += events
         self.effects += effects
         self.changed.set()
 
@@ -192,7 +195,7 @@ class Watch(NullObserver):
 class Gateway:
     """Stands where the gateway will: sends, and keeps what is delivered."""
 
-    def __init__(self, settings: Settings, specs: list[VersionSpec]) -> None:
+    def __init__(self, settings: Settings, specs: list[VersionSpec], clock: Clock = monotonic) -> None:
         self.news = asyncio.Condition()
         self.replies: dict[int, Reply] = {}
         self.chunks: dict[int, list[Any]] = {}
@@ -203,7 +206,7 @@ class Gateway:
         self.received: dict[int, int] = {}
         self.written: dict[int, int] = {}
         self.errors: list[BaseException] = []
-        self.runtime = Runtime(settings, specs, self._deliver, self.watch, fatal=self.errors.append)
+        self.runtime = Runtime(settings, specs, self._deliver, self.watch, clock=clock, fatal=self.errors.append)
 
     def _deliver(self, message: ToGateway) -> None:
         if isinstance(message, Reply):
@@ -303,6 +306,7 @@ class World:
             workers=Workers(backoff_s=0.01, max_failures=3), recorder=Recorder(str(root / "recording"))
         )
         self.specs: list[VersionSpec] = []
+        self.clock: Clock = monotonic
 
     def onnx(self, name: str, settings: ModelSettings | None = None) -> None:
         folder = models.affine(self.root / name / "1").parent
@@ -322,7 +326,7 @@ class World:
 
     def run(self, case: Callable[[Gateway], Coroutine[Any, Any, None]]) -> None:
         async def main() -> None:
-            gateway = Gateway(self.settings, self.specs)
+            gateway = Gateway(self.settings, self.specs, self.clock)
             await gateway.runtime.start()
             directory = Path(gateway.runtime._supervisor._directory)
             assert is_private(directory), "others could connect"

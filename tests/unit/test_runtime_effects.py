@@ -100,6 +100,7 @@ class Desk:
         self.watch = Watch()
         self.memory = MemoryGauge(1000, self.posted.append)
         self.given_up: list[tuple[int, str]] = []
+        self.suspects: list[tuple[int, bool]] = []
         self.quarantine = Quarantine(self.posted.append, lambda version: seconds(600))
         self.runner = EffectRunner(
             self.held,
@@ -108,9 +109,22 @@ class Desk:
             self.watch,
             self.memory,
             self.posted.append,
-            lambda worker, cause: self.given_up.append((worker, cause)),
+            self,
             self.quarantine,
         )
+
+    # -- keeper of the workers
+
+    def suspected(self, worker: int) -> None:
+        self.suspects.append((worker, True))
+
+    def cleared(self, worker: int) -> None:
+        self.suspects.append((worker, False))
+
+    def give_up(self, worker: int, cause: str) -> None:
+        self.given_up.append((worker, cause))
+
+    # -- what tests do
 
     def hold(self, request: int, *values: bytes, body: dict[str, Any] | None = None) -> Held:
         payload = [PartPayload([Tensor("x", "UINT8", (1, len(v)), v)]) for v in values]
@@ -342,6 +356,21 @@ def test_padding_is_counted_per_batch(desk):
     desk.executed(5, b"A", b"B")
     [batch] = desk.watch.batches
     assert (batch.rows, batch.padded_tokens, batch.real_tokens, batch.round_trip) == (2, 8, 5, 7_000)
+
+
+def test_a_worker_that_is_suspected_has_somebody_look_after_it_until_it_is_cleared(desk):
+    desk.runner.carry_out(1, [SuspectWorker(WORKER, 5, "no answer for 9 s")])
+    desk.runner.carry_out(2, [ClearWorker(WORKER)])
+    assert desk.suspects == [(WORKER, True), (WORKER, False)]
+
+
+def test_a_worker_has_work_until_it_has_answered(desk):
+    desk.hold(1, b"a")
+    desk.dispatch(5, (1, 0))
+    assert desk.runner.has_work(WORKER)
+    assert not desk.runner.has_work(WORKER + 1)
+    desk.executed(5, b"A")
+    assert not desk.runner.has_work(WORKER)
 
 
 def test_a_worker_that_hangs_is_given_up_with_the_reason(desk):

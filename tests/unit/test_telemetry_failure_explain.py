@@ -45,9 +45,11 @@ def test_losses_and_retries_are_told_by_kind() -> None:
     counts.losses = {Loss.OUT_OF_MEMORY.value: 1, Loss.KILLED.value: 2}
     counts.retried = {"halves": 8, "alone": 3}
     counts.suspected, counts.hung = 2, 1
+    counts.reliefs = {"took_over": 1, "started": 2}
     assert page(told(World(), counts, poisoned=1)).splitlines() == [
         "workers lost: 2 killed, 1 out of memory",
         "workers suspected because they did not answer: 2, of which 1 were killed",
+        "workers to stand in for those: 2 started, 1 in the place of one that was killed",
         "parts that were run again: 3 each alone, 8 with half of their batch",
         "requests that made whatever ran them fail, or were refused as such: 1",
     ]

@@ -14,7 +14,16 @@ from headway.core.effects import (
     RetryParts,
     SuspectWorker,
 )
-from headway.core.events import ContentQuarantined, Event, WorkerLost, WorkerReady, WorkerStarting, WorkerStopped
+from headway.core.events import (
+    ContentQuarantined,
+    Event,
+    Relief,
+    ReliefReported,
+    WorkerLost,
+    WorkerReady,
+    WorkerStarting,
+    WorkerStopped,
+)
 from headway.core.failure_views import stalls
 from headway.core.ids import Capacity, PartRef
 from headway.core.losses import Loss
@@ -53,6 +62,13 @@ def test_workers_that_are_suspected_and_those_that_hung_are_counted() -> None:
     m = counted([], [SuspectWorker(1, 4, "slow"), SuspectWorker(2, 5, "slow"), KillWorker(2, 5, "slow")])
     assert value(m, "headway_workers_suspected_total", **ONE) == 2
     assert value(m, "headway_workers_hung_total", **ONE) == 1
+
+
+def test_what_becomes_of_reliefs_is_counted() -> None:
+    started, gone = ReliefReported(M1, 1, Relief.STARTED, 2), ReliefReported(M1, 1, Relief.RETIRED, 2)
+    m = counted([started, gone, started, ReliefReported(M1, 1, Relief.REFUSED, 0, "no memory")])
+    counts = [value(m, "headway_worker_reliefs_total", **ONE, what=what.value) for what in Relief]
+    assert counts == [2, 1, None, 1, None]
 
 
 def test_openings_of_the_circuit_are_counted_and_its_closing_is_none() -> None:

@@ -10,6 +10,13 @@ from headway.cli.explain_columns import columns
 Told = dict[str, Any]
 
 RUN = {"again": "as before", "alone": "each alone", "halves": "with half of their batch"}
+FATES = {
+    "started": "started",
+    "refused": "not started for want of memory",
+    "took_over": "in the place of one that was killed",
+    "retired": "no longer needed",
+    "lost": "lost",
+}
 SHOWN = 20
 """Contents in quarantine that the page lists."""
 
@@ -21,6 +28,9 @@ def failures(told: Told) -> Iterator[str]:
         yield f"workers lost: {kinds}"
     if told["suspected"]:
         yield f"workers suspected because they did not answer: {told['suspected']}, of which {told['hung']} were killed"
+    if told["reliefs"]:
+        fates = ", ".join(f"{count} {FATES.get(what, what)}" for what, count in told["reliefs"].items())
+        yield f"workers to stand in for those: {fates}"
     if told["retried_parts"]:
         ways = ", ".join(f"{count} {RUN.get(how, how)}" for how, count in told["retried_parts"].items())
         yield f"parts that were run again: {ways}"

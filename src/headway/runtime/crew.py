@@ -11,6 +11,8 @@ import msgspec
 from headway.core.events import (
     CapacityChanged,
     Event,
+    Relief,
+    ReliefReported,
     SequenceFailed,
     SequenceFinished,
     VersionConfigured,
@@ -20,7 +22,7 @@ from headway.core.events import (
     WorkerStarting,
     WorkerStopped,
 )
-from headway.core.ids import BatchKey, Part, VersionId
+from headway.core.ids import BatchKey, Part, VersionId, WorkerId
 from headway.core.policy import BatchPolicy
 from headway.core.units import Duration
 from headway.registry.placement import Place
@@ -150,6 +152,13 @@ class LiveCrew:
 
     def slot_given_up(self, version: VersionId) -> None:
         self._tell(version)
+
+    def relief_reported(self, suspect: WorkerProcess, what: Relief, relief: WorkerProcess | None, cause: str) -> None:
+        number = relief.id if relief is not None else 0
+        self._post(ReliefReported(suspect.version, suspect.id, what, number, cause))
+
+    def has_work(self, worker: WorkerId) -> bool:
+        return self._effects.has_work(worker)
 
     def _ready(self, worker: WorkerProcess) -> None:
         ready = worker.ready

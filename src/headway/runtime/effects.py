@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 from headway.core.effects import (
     AbortSequence,
@@ -71,9 +71,21 @@ BEFORE_REPLIES = (DispatchBatch, *WITHDRAWALS)
 ChannelOf: TypeAlias = Callable[[WorkerId], Channel | None]
 
 
+class Keeper(Protocol):
+    """Who looks after the workers."""
+
+    def suspected(self, worker: WorkerId) -> None:
+        """It does not answer, and is given no new work."""
+
+    def cleared(self, worker: WorkerId) -> None:
+        """It has answered after all."""
+
+    def give_up(self, worker: WorkerId, cause: str) -> None:
+        """It hangs. cause: why it is thought to."""
+
+
 class EffectRunner:
     """held: requests without an outcome, shared with the runtime, which adds them.
-    give_up: a worker that hangs, and why it is thought to.
 
     A worker without a channel is gone; the event that says so is on its way, and answers for the effect.
     """
@@ -86,11 +98,11 @@ class EffectRunner:
         observer: Observer,
         memory: MemoryGauge,
         post: Callable[[Event], None],
-        give_up: Callable[[WorkerId, str], None],
+        keeper: Keeper,
         quarantine: Quarantine,
     ) -> None:
         self._post = post
-        self._give_up = give_up
+        self._keeper = keeper
         self._quarantine = quarantine
         self._held = held
         self._channel_of = channel_of
@@ -113,8 +125,8 @@ class EffectRunner:
             RetryParts: report_retry,
             ReportCircuit: report_circuit,
             ReportMemoryCap: report_memory_cap,
-            SuspectWorker: report_suspicion,
-            ClearWorker: report_recovery,
+            SuspectWorker: self._suspect,
+            ClearWorker: self._clear,
             KillWorker: self._kill,
             QuarantineRequest: self._keep_out,
         }
@@ -188,8 +200,16 @@ class EffectRunner:
         for offset, value in enumerate(values[: effect.count]):
             self._deliver(StreamChunk(effect.request, effect.first + offset, value))
 
+    def _suspect(self, effect: SuspectWorker, now: Instant) -> None:
+        report_suspicion(effect, now)
+        self._keeper.suspected(effect.worker)
+
+    def _clear(self, effect: ClearWorker, now: Instant) -> None:
+        report_recovery(effect, now)
+        self._keeper.cleared(effect.worker)
+
     def _kill(self, effect: KillWorker, now: Instant) -> None:
-        self._give_up(effect.worker, effect.cause)
+        self._keeper.give_up(effect.worker, effect.cause)
 
     def _keep_out(self, effect: QuarantineRequest, now: Instant) -> None:
         self._quarantine.take(effect.version, self._held[effect.request].submit, now)
@@ -292,6 +312,10 @@ class EffectRunner:
         """Nothing that it ran will be answered."""
         for batch in [batch for batch, running in self._running.items() if running.worker == worker]:
             del self._running[batch]
+
+    def has_work(self, worker: WorkerId) -> bool:
+        """It was given a batch that it has not answered."""
+        return any(running.worker == worker for running in self._running.values())
 
     def _pop(self, batch: BatchId, worker: WorkerId) -> Running:
         running = self._running.pop(batch, None)

@@ -42,7 +42,7 @@ class OutOfMemoryKills:
 def _find(root: Path) -> Path | None:
     """Its cgroup, of version 2 or 1. In a container the path that it is told may not be the one that is mounted."""
     candidates: list[Path] = []
-    for controllers, path in _cgroups(root):
+    for controllers, path in cgroups(root):
         inner = path.lstrip("/")
         if controllers == "":
             for mount in (root / "sys/fs/cgroup", root / "sys/fs/cgroup/unified"):
@@ -54,7 +54,7 @@ def _find(root: Path) -> Path | None:
     return next((file for file in candidates if _counts(file)), None)
 
 
-def _cgroups(root: Path) -> list[tuple[str, str]]:
+def cgroups(root: Path) -> list[tuple[str, str]]:
     """(controllers, path) of each hierarchy; controllers is "" for version 2."""
     try:
         lines = (root / "proc/self/cgroup").read_text().splitlines()

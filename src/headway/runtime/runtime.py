@@ -103,7 +103,7 @@ class Runtime:
             self._observer,
             self._memory,
             self._mailbox.post,
-            self._supervisor.give_up,
+            self._supervisor,
             self._quarantine,
         )
         self._crew.join(self._supervisor, self._effects)
@@ -143,6 +143,7 @@ class Runtime:
     async def drain(self, grace_s: float) -> bool:
         """Refuses what is new and waits for what is in flight. False: something was left when the grace was over."""
         self._crew.drain()
+        self._supervisor.draining = True
         self._mailbox.post(DrainStarted())
         self._idle = asyncio.get_running_loop().create_future()
         try:

@@ -15,6 +15,7 @@ from headway.core.ids import VersionId
 from headway.core.losses import Loss
 from headway.core.units import SECOND, Duration, Instant, seconds
 from headway.registry.spec import VersionSpec
+from headway.runtime.relief import ReliefPost
 from headway.runtime.worker_process import State, WorkerProcess
 from headway.wire.messages import FromWorker
 
@@ -31,7 +32,9 @@ FIRST_GUESS: Duration = seconds(2)
 
 
 class Slot:
-    """given_up: it failed to load too often, and has not loaded since.  last_cause: why it was lost last."""
+    """given_up: it failed to load too often, and has not loaded since.  last_cause: why it was lost last.
+    worker: its present incarnation; beside it may be another while it is suspected.
+    """
 
     def __init__(self, supervisor: Supervisor, spec: VersionSpec, threads: int) -> None:
         self.version = VersionId(spec.model, spec.version)
@@ -51,17 +54,23 @@ class Slot:
         self._start_duration = FIRST_GUESS
         self._ready_expected_at: Instant = 0
         self._stopping = asyncio.Event()
+        self._relief = ReliefPost(self, supervisor, spec, threads)
         self.worker = self._next_worker(0)
 
     async def keep_alive(self) -> None:
         """Runs until it is stopped, or given up for good."""
         while True:
             worker = self.worker
-            await worker.run(self._supervisor.address, self._settings.start_timeout_s)
+            if self._relief.runs(worker):
+                await self._relief.ended(worker)
+            else:
+                await worker.run(self._supervisor.address, self._settings.start_timeout_s)
             if worker is self.worker:  # it has no successor
                 if not await self._until_tried_again():
                     return
                 self.worker = self._next_worker(0)
+            elif self._relief.runs(self.worker):
+                continue  # it was there before this one was gone
             elif await _happens_within(self._stopping, self._delay_s):
                 self.worker.stopped_before_start()
                 return
@@ -75,7 +84,17 @@ class Slot:
 
     def stop(self, grace_s: float) -> None:
         self._stopping.set()
+        self._relief.stop(grace_s)
         self.worker.stop(grace_s)
+
+    def suspected(self, worker: WorkerProcess) -> None:
+        """It does not answer. Who is itself a relief is not relieved."""
+        if worker is self.worker and not self._stopping.is_set():
+            self._relief.begin(worker, self._start_duration)
+
+    def cleared(self, worker: WorkerProcess) -> None:
+        """It has answered after all."""
+        self._relief.cleared(worker)
 
     def succeeded(self) -> None:
         """It answered something."""
@@ -95,12 +114,21 @@ class Slot:
             self._refusals = 0
             self._start_duration = worker.start_duration
             log.info("%s: ready after %.2f s", worker.name, worker.start_duration / SECOND)
-        elif worker.state is State.LOST:
+        lost = worker.state is State.LOST
+        if lost and worker is not self.worker:
+            self._relief.lost(worker)
+        elif lost:
             self._count_failure(worker)
+        followed = lost and worker is self.worker and not self._stopping.is_set()
+        if followed and (relief := self._relief.takes_over(worker)) is not None:
+            self.worker, followed = relief, False
+            self._ready_expected_at = self._supervisor.clock() + self._start_duration
+        if worker.state is not State.STARTING:
+            self._supervisor.headroom.keep(worker.id)
         crew.worker_changed(worker)
         if worker.over:
             self._supervisor.forget(worker)
-        if worker.state is State.LOST and not self._stopping.is_set():
+        if followed:
             self._succeed(worker)
 
     def worker_message(self, worker: WorkerProcess, message: FromWorker, data: memoryview) -> None:

@@ -8,15 +8,17 @@ import logging
 import os
 import shutil
 import tempfile
-from collections.abc import Callable
-from typing import Protocol, cast
+from collections.abc import Callable, Coroutine
+from typing import Any, Protocol, cast
 
 from headway.config.settings import Workers
+from headway.core.events import Relief
 from headway.core.ids import VersionId, WorkerId
 from headway.core.units import Duration
 from headway.registry.spec import VersionSpec
 from headway.runtime.channel import Channel
 from headway.runtime.clock import Clock
+from headway.runtime.headroom import Headroom
 from headway.runtime.oom import OutOfMemoryKills
 from headway.runtime.slot import Slot
 from headway.runtime.worker_process import WorkerProcess
@@ -43,15 +45,23 @@ class Crew(Protocol):
     def slot_given_up(self, version: VersionId) -> None:
         """One instance will not be started again."""
 
+    def relief_reported(self, suspect: WorkerProcess, what: Relief, relief: WorkerProcess | None, cause: str) -> None:
+        """What became of the help for one that is suspected."""
+
+    def has_work(self, worker: WorkerId) -> bool:
+        """It was given what it has not answered."""
+
 
 class Supervisor:
-    """address: where workers connect, valid after start()."""
+    """address: where workers connect, valid after start().  draining: no more workers than there are."""
 
     def __init__(self, settings: Workers, crew: Crew, clock: Clock) -> None:
         self.settings = settings
         self.crew = crew
         self.clock = clock
         self.address = ""
+        self.draining = False
+        self.headroom = Headroom()
         self.slots: dict[VersionId, list[Slot]] = {}
         self._workers: dict[WorkerId, tuple[WorkerProcess, Slot]] = {}
         self._last_id: WorkerId = 0
@@ -59,7 +69,8 @@ class Supervisor:
         self._directory = ""
         self._server: asyncio.Server | None = None
         self._strangers: dict[Channel, None] = {}
-        self._tasks: list[asyncio.Task[None]] = []
+        self._tasks: dict[asyncio.Task[None], None] = {}
+        self._failed: Callable[[BaseException], None] = _raise
 
     async def start(self) -> None:
         """Opens the socket that workers connect to, in a directory of its own that others cannot enter."""
@@ -73,14 +84,13 @@ class Supervisor:
 
     def add(self, spec: VersionSpec, threads: int, failed: Callable[[BaseException], None]) -> None:
         """Starts the version's instances. failed: called if supervising itself breaks, which is a bug."""
+        self._failed = failed
         version = VersionId(spec.model, spec.version)
         slots = self.slots[version] = []
         for _ in range(spec.settings.instances):
             slot = Slot(self, spec, threads)
             slots.append(slot)
-            task = asyncio.get_running_loop().create_task(slot.keep_alive())
-            task.add_done_callback(lambda done: _report(done, failed))
-            self._tasks.append(task)
+            self.spawn(slot.keep_alive())
 
     def channel(self, worker: WorkerId) -> Channel | None:
         """None: not connected, or gone."""
@@ -97,6 +107,18 @@ class Supervisor:
         known = self._workers.get(worker)
         if known is not None:  # else it was lost a moment ago, and the core is about to hear of it
             known[0].give_up(cause)
+
+    def suspected(self, worker: WorkerId) -> None:
+        """It does not answer, and is given no new work."""
+        known = self._workers.get(worker)
+        if known is not None and not self.draining:
+            known[1].suspected(known[0])
+
+    def cleared(self, worker: WorkerId) -> None:
+        """It has answered after all."""
+        known = self._workers.get(worker)
+        if known is not None:
+            known[1].cleared(known[0])
 
     async def stop(self, grace_s: float) -> None:
         """Stops every worker and leaves nothing behind: no process, no socket."""
@@ -119,6 +141,22 @@ class Supervisor:
             shutil.rmtree(self._directory, ignore_errors=True)
 
     # -- for slots -----------------------------------------------------------------------------
+
+    def spawn(self, coroutine: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """Supervises something; `stop` waits for its end."""
+        task = asyncio.get_running_loop().create_task(coroutine)
+        self._tasks[task] = None
+        task.add_done_callback(self._ended)
+        return task
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.pop(task, None)
+        _report(task, self._failed)
+
+    def pids(self, version: VersionId) -> list[int]:
+        """Of the processes that run it."""
+        workers = (worker for worker, _ in self._workers.values() if worker.version == version)
+        return [pid for worker in workers if (pid := worker.pid) is not None]
 
     def new_worker(self, spec: VersionSpec, threads: int, slot: Slot) -> WorkerProcess:
         self._last_id += 1
@@ -163,6 +201,10 @@ class Supervisor:
 def socket_parent(preferred: str) -> str:
     """A unix socket's path has room for about a hundred bytes; a long TMPDIR would take them all."""
     return preferred if len(os.fsencode(preferred)) <= LONGEST_PARENT else "/tmp"
+
+
+def _raise(error: BaseException) -> None:
+    raise error
 
 
 def _report(task: asyncio.Task[None], failed: Callable[[BaseException], None]) -> None:

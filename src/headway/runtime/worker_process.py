@@ -8,6 +8,7 @@ import os
 import secrets
 import signal
 import sys
+from collections.abc import Callable
 from enum import Enum
 from typing import Protocol
 
@@ -160,15 +161,33 @@ class WorkerProcess:
 
     def stop(self, grace_s: float) -> None:
         """Asks it to finish what it runs and exit; after grace_s it is killed. One that loads is killed at once."""
-        if self.state not in (State.STARTING, State.READY):
+        if self.over:
             return
-        was_ready = self.state is State.READY
-        self._become(State.STOPPING)
-        if was_ready and self.channel is not None:
-            self.channel.send_control(Stop(self.id))
-        else:
-            self._kill()  # it would read no message, and workers leave SIGTERM to their parent
+        if self.state is not State.STOPPING:
+            was_ready = self.state is State.READY
+            self._become(State.STOPPING)
+            if was_ready and self.channel is not None:
+                self.channel.send_control(Stop(self.id))
+            else:
+                self._kill()  # it would read no message, and workers leave SIGTERM to their parent
         asyncio.get_running_loop().call_later(grace_s, self._kill)
+
+    def retire(self, has_work: Callable[[WorkerId], bool], grace_s: float) -> None:
+        """Asks it to finish all that it was given and exit; grace_s after it has no more work it is killed. One that
+        hangs meanwhile is given up like any other."""
+        if self.state is not State.READY or self.channel is None:
+            self.stop(grace_s)
+            return
+        self._become(State.STOPPING)
+        self.channel.send(Stop(self.id))  # in the lane of the batches, behind the last
+        self._kill_once_idle(has_work, grace_s)
+
+    def _kill_once_idle(self, has_work: Callable[[WorkerId], bool], grace_s: float) -> None:
+        loop = asyncio.get_running_loop()
+        if has_work(self.id):
+            loop.call_later(grace_s, self._kill_once_idle, has_work, grace_s)
+        else:
+            loop.call_later(grace_s, self._kill)
 
     def stopped_before_start(self) -> None:
         """For one whose process was never spawned."""

@@ -23,6 +23,7 @@ def explained(view: FailureView, counts: FailureCounts, poisoned: int, now: Inst
         "retried_parts": dict(sorted(counts.retried.items())),
         "suspected": counts.suspected,
         "hung": counts.hung,
+        "reliefs": dict(sorted(counts.reliefs.items())),
         "poison_requests": poisoned,
         "suspects": list(view.suspected),
         "circuit": {

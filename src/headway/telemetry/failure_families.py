@@ -35,6 +35,11 @@ def failure_families(counters: Counters) -> Iterator[Metric]:
     hung = CounterMetricFamily(
         "headway_workers_hung", "Workers that were killed because they did not answer at all.", labels=VERSION
     )
+    reliefs = CounterMetricFamily(
+        "headway_worker_reliefs",
+        "Workers started, or not, beside one that did not answer, and what became of them.",
+        labels=(*VERSION, "what"),
+    )
     openings = CounterMetricFamily(
         "headway_circuit_openings", "How often the version came to be refused because its workers died.", labels=VERSION
     )
@@ -49,11 +54,13 @@ def failure_families(counters: Counters) -> Iterator[Metric]:
             retried.add_metric((*labels, how), count)
         for kind, count in sorted(told.losses.items()):
             losses.add_metric((*labels, kind), count)
+        for what, count in sorted(told.reliefs.items()):
+            reliefs.add_metric((*labels, what), count)
         suspected.add_metric(labels, told.suspected)
         hung.add_metric(labels, told.hung)
         openings.add_metric(labels, told.openings)
         poison.add_metric(labels, poisoned(counts))
-    yield from (retried, losses, suspected, hung, openings, poison)
+    yield from (retried, losses, suspected, hung, reliefs, openings, poison)
 
 
 def poisoned(counts: VersionCounts) -> int:

@@ -9,19 +9,21 @@ from collections.abc import Callable
 from typing import Any
 
 from headway.core.effects import KillWorker, ReportCircuit, RetryParts, SuspectWorker
-from headway.core.events import WorkerLost, WorkerStarting, WorkerStopped
+from headway.core.events import ReliefReported, WorkerLost, WorkerStarting, WorkerStopped
 from headway.core.ids import VersionId, WorkerId
 
 
 class FailureCounts:
     """Of one version.  retried: parts, by `Remedy`.  losses: of workers, by `Loss`.
-    suspected, hung: workers; those that hung were suspected first.  openings: of the circuit."""
+    suspected, hung: workers; those that hung were suspected first.  openings: of the circuit.
+    reliefs: of those that are suspected, by `Relief`."""
 
-    __slots__ = ("hung", "losses", "openings", "retried", "suspected")
+    __slots__ = ("hung", "losses", "openings", "reliefs", "retried", "suspected")
 
     def __init__(self) -> None:
         self.retried: dict[str, int] = {}
         self.losses: dict[str, int] = {}
+        self.reliefs: dict[str, int] = {}
         self.suspected = self.hung = self.openings = 0
 
 
@@ -38,6 +40,7 @@ class Failures:
             WorkerStarting: self._starting,
             WorkerStopped: lambda event: self._workers.pop(event.worker, None),
             WorkerLost: self._lost,
+            ReliefReported: self._relieved,
             RetryParts: self._retried,
             ReportCircuit: self._circuit,
             SuspectWorker: self._suspected,
@@ -56,6 +59,9 @@ class Failures:
         version = self._workers.pop(event.worker, None)
         if version is not None:
             _add(self._counts(version).losses, event.loss.value, 1)
+
+    def _relieved(self, event: ReliefReported) -> None:
+        _add(self._counts(event.version).reliefs, event.what.value, 1)
 
     def _retried(self, effect: RetryParts) -> None:
         _add(self._counts(effect.version).retried, effect.how.value, len(effect.parts))
