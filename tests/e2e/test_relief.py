@@ -24,7 +24,7 @@ from headway.core.outcomes import Outcome
 from headway.core.units import SECOND, Duration
 from headway.runtime.clock import monotonic
 from headway.runtime.headroom import Headroom
-from tests.e2e.test_workers import WAIT_S, Gateway, World, hangs_after, meet, small
+from tests.e2e.test_workers import WAIT_S, Gateway, World, hangs_after, meet, remaining, small
 
 pytestmark = pytest.mark.e2e
 
@@ -317,8 +317,7 @@ def test_closing_while_a_relief_is_there_leaves_nothing_behind(suspects, loaded)
             assert await suspects.answer(second) == 10
         workers = suspects.workers()
         await suspects.gateway.runtime.close()
-        left = [pid for pid in workers.values() if pid is not None and Path(f"/proc/{pid}").exists()]
-        assert left == []
+        assert remaining([Path(f"/proc/{pid}") for pid in workers.values() if pid is not None]) == []
         assert not suspects.gateway.runtime._supervisor._tasks
         gate.close()
 
