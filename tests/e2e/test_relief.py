@@ -16,12 +16,12 @@ from typing import Any
 import pytest
 
 from headway.config.settings import Settings, Workers
-from headway.core.effects import ClearWorker, KillWorker, SuspectWorker
+from headway.core.effects import ClearWorker, DispatchBatch, KillWorker, SuspectWorker, WithdrawBatch
 from headway.core.events import Relief, ReliefReported
 from headway.core.ids import VersionId
 from headway.core.losses import Loss
 from headway.core.outcomes import Outcome
-from headway.core.units import SECOND, Duration
+from headway.core.units import SECOND, Duration, Instant
 from headway.runtime.clock import monotonic
 from headway.runtime.headroom import Headroom
 from tests.e2e.test_workers import WAIT_S, Gateway, World, hangs_after, meet, remaining, small
@@ -62,8 +62,9 @@ class Suspects:
     def __init__(self, root: Path, monkeypatch: pytest.MonkeyPatch, **settings: Any) -> None:
         hangs_after(monkeypatch, HOUR)
         self.world = World(root)
-        self.world.clock = lambda: monotonic() + self.passed
+        self.world.clock = lambda: (monotonic() if self.stands_at is None else self.stands_at) + self.passed
         self.passed: Duration = 0
+        self.stands_at: Instant | None = None
         self.stopped = -1
         self.folder = self.world.python("m", MODEL, small(cores=0, **settings))
         for number in (1, 2):
@@ -154,6 +155,39 @@ def test_while_one_hangs_another_answers_and_once_the_first_has_answered_one_of_
     assert "worker 1 of m/1: it is well again, and worker 2 of m/1, which was started beside it, goes" in told
 
 
+@pytest.mark.parametrize("stopped", [False, True])
+def test_what_was_staged_behind_what_hangs_is_answered_by_the_relief_and_once(suspects, stopped):
+    """stopped: the first, which wakes up again, and must not run what it was to run next."""
+
+    async def case() -> None:
+        suspects.stands_at = monotonic()  # the first is about to end, for as long as the test wants
+        first = suspects.submit(-1)
+        gate = await meet(suspects.folder / "gate1")
+        second = suspects.submit(-2 if stopped else 5)
+        await suspects.gateway.until(lambda: len(suspects.gateway.decided(DispatchBatch)) == 3)
+        staged = suspects.gateway.decided(DispatchBatch)[-1]
+        assert staged.worker == 1
+        if stopped:
+            os.kill(suspects.only_process(), signal.SIGSTOP)
+            gate.close()
+        suspects.passed += HOUR
+        third = suspects.submit(6)
+        if stopped:
+            (await meet(suspects.folder / "gate2")).close()
+        assert await suspects.answer(third) == 12
+        assert await suspects.answer(second) == (-4 if stopped else 10)
+        assert [effect.batch for effect in suspects.gateway.decided(WithdrawBatch)] == [staged.batch]
+        if stopped:
+            os.kill(suspects.only_process(), signal.SIGCONT)
+        gate.close()
+        assert await suspects.answer(first) == -2
+        await suspects.gateway.until(lambda: "stopped" in suspects.gateway.watch.states)
+        assert await suspects.answer(suspects.submit(7)) == 14
+        assert list(suspects.workers()) == [1]
+
+    suspects.run(case)
+
+
 def test_a_relief_that_is_no_longer_needed_goes_when_it_has_answered_what_it_was_given(suspects):
     async def case() -> None:
         first, gate = await suspects.hangs()
@@ -219,7 +253,7 @@ def test_a_suspect_that_dies_before_its_relief_is_ready_is_followed_by_that_alon
     suspects.run(case)
 
 
-def test_what_must_not_run_twice_is_run_by_the_relief_unless_it_had_begun(tmp_path, monkeypatch):
+def test_what_must_not_run_twice_is_run_by_the_relief_unless_it_stopped(tmp_path, monkeypatch):
     suspects = Suspects(tmp_path, monkeypatch, idempotent=False)
 
     async def case() -> None:

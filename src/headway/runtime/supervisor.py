@@ -111,7 +111,7 @@ class Supervisor:
     def suspected(self, worker: WorkerId) -> None:
         """It does not answer, and is given no new work."""
         known = self._workers.get(worker)
-        if known is not None and not self.draining:
+        if known is not None:
             known[1].suspected(known[0])
 
     def cleared(self, worker: WorkerId) -> None:
