@@ -18,6 +18,7 @@ from headway.core.policy import BatchPolicy
 from headway.core.scheduler import Scheduler
 from headway.core.tenant_views import TenantShare
 from headway.core.units import NEVER
+from headway.core.views import devices
 from headway.telemetry.counters import Counters
 from headway.telemetry.histogram import DURATION_BOUNDS, Histogram
 from headway.telemetry.metrics import Metrics
@@ -44,7 +45,12 @@ def exported() -> dict[str, set[str]]:
     share = TenantShare("cpu", "acme", received=0, owed=0, starving=0, since=NEVER, spells=0)
     gauges = {"recorder_failures_total": 0.0}  # that the composition root names it another test holds
     page = Metrics(
-        counters, core.views, Histogram(DURATION_BOUNDS), gauges=[lambda: gauges], shares=lambda: [share]
+        counters,
+        core.views,
+        Histogram(DURATION_BOUNDS),
+        gauges=[lambda: gauges],
+        devices=lambda: devices(core),
+        shares=lambda: [share],
     ).collect()
     return {
         sample.name: set(sample.labels) for family in page if isinstance(family, Metric) for sample in family.samples
@@ -83,6 +89,7 @@ def test_there_is_an_alert_for_every_kind_of_trouble() -> None:
     named = {metric for rule in RULES for metric in re.findall(NAME, rule["expr"])}
     assert named >= {
         "headway_circuit_open",
+        "headway_device_lost",
         "headway_loop_lag_seconds_bucket",
         "headway_poison_requests_total",
         "headway_requests_total",

@@ -119,6 +119,8 @@ def now(told: Told) -> Iterator[str]:
 
 def device(told: Told) -> str:
     """What its workers run on, and with whom they share it."""
+    if told["trouble"]:
+        return f"on {told['name']}, which is lost, and tried until it works again: {told['trouble']}"
     if not told["cores"]:
         return f"on {told['name']}, of which no core is counted"
     others = told["shared_with"]

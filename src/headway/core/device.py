@@ -31,11 +31,12 @@ Turn: TypeAlias = tuple[Pool, Worker, KeyQueue]
 
 class Device:
     """number: order of first use.  cores: that may be in use at once; 0 = without limit.
+    trouble: why it is of no use at present; "" = it works.  tried_at: when it is tried again.
     wake: when it is to be decided again even if nothing happens: a worker may be staged for, or what
         waits beside an idle one has waited long enough.
     """
 
-    __slots__ = ("_numbers", "cores", "fair", "name", "number", "pools", "wake")
+    __slots__ = ("_numbers", "cores", "fair", "name", "number", "pools", "tried_at", "trouble", "wake")
 
     def __init__(self, name: str, number: int, cores: int, tenancy: Tenancy) -> None:
         self.name = name
@@ -44,6 +45,8 @@ class Device:
         self.fair = FairOrder(tenancy)
         self.pools: dict[VersionId, Pool] = {}
         self.wake: Instant = NEVER
+        self.trouble = ""
+        self.tried_at: Instant = 0
         self._numbers = 0
 
     def next_number(self) -> int:

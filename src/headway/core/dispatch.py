@@ -125,6 +125,16 @@ def _after(state: State, pool: Pool, queue: KeyQueue, now: Instant) -> None:
 def _refuse_all(state: State, pool: Pool) -> None:
     waiting = [part for queue in pool.keys.values() for part in queue.waiting()]
     waiting.sort(key=lambda part: part.seq)
+    detail, after = _why_nobody(pool, state.now)
     for request in dict.fromkeys(part.request for part in waiting):
-        detail = f"nothing runs {pool.version}, and nothing is starting"
-        state.resolve(request, Outcome.NO_WORKER, detail, RETRY_NO_WORKER)
+        state.resolve(request, Outcome.NO_WORKER, detail, after)
+
+
+def _why_nobody(pool: Pool, now: Instant) -> tuple[str, Duration]:
+    """And when somebody may be there again."""
+    device = pool.device
+    if device.trouble:
+        return f"{device.name}, which {pool.version} runs on, is lost: {device.trouble}", max(
+            SECOND, device.tried_at - now
+        )
+    return f"nothing runs {pool.version}, and nothing is starting", RETRY_NO_WORKER

@@ -191,6 +191,23 @@ class CapacityChanged:
     capacity: Capacity
 
 
+@record
+class DeviceLost:
+    """Its workers are lost with it, and none is started there before DeviceRecovered. Told again when it was tried in
+    vain. tried_in: until it is tried again.  cause: for people to read."""
+
+    device: str
+    cause: str
+    tried_in: Duration = 0
+
+
+@record
+class DeviceRecovered:
+    """It was tried, and works. Workers are started there again."""
+
+    device: str
+
+
 # -- answers ---------------------------------------------------------------------------------
 
 
@@ -272,6 +289,8 @@ Event: TypeAlias = (
     | WorkerStopped
     | WorkerLost
     | ReliefReported
+    | DeviceLost
+    | DeviceRecovered
     | CapacityChanged
     | BatchCompleted
     | BatchFailed

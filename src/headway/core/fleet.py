@@ -7,6 +7,8 @@ from headway.core.errors import InvariantViolation
 from headway.core.events import (
     CapacityChanged,
     ContentQuarantined,
+    DeviceLost,
+    DeviceRecovered,
     DrainStarted,
     MemoryPressureChanged,
     QuarantineLifted,
@@ -130,6 +132,18 @@ def worker_stopped(state: State, event: WorkerStopped, now: Instant) -> None:
 def worker_lost(state: State, event: WorkerLost, now: Instant) -> None:
     detail = f"its worker was lost ({event.cause})" if event.cause else "its worker was lost"
     _gone(state, event.worker, WorkerState.LOST, event.loss, detail, now)
+
+
+def device_lost(state: State, event: DeviceLost, now: Instant) -> None:
+    device = state.devices.get(event.device)
+    if device is not None:
+        device.trouble, device.tried_at = event.cause, now + event.tried_in
+
+
+def device_recovered(state: State, event: DeviceRecovered, now: Instant) -> None:
+    device = state.devices.get(event.device)
+    if device is not None:
+        device.trouble, device.tried_at = "", 0
 
 
 def capacity_changed(state: State, event: CapacityChanged, now: Instant) -> None:

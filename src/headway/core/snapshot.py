@@ -22,7 +22,7 @@ from headway.core.state import State
 from headway.core.tenancy import RateLimit, TenantPolicy
 from headway.core.workers import RunningBatch, RunningSequence, Worker, WorkerState
 
-FORMAT = 9
+FORMAT = 10
 
 
 def take(state: State) -> dict[str, Any]:
@@ -156,13 +156,15 @@ def _device(device: Device) -> dict[str, Any]:
         "name": device.name,
         "cores": device.cores,
         "wake": device.wake,
+        "trouble": device.trouble,
+        "tried_at": device.tried_at,
         "fair": device.fair.snapshot(),
     }
 
 
 def _restore_device(state: State, saved: dict[str, Any]) -> None:
     device = Device(saved["name"], len(state.devices), saved["cores"], state.tenancy)
-    device.wake = saved["wake"]
+    device.wake, device.trouble, device.tried_at = saved["wake"], saved["trouble"], saved["tried_at"]
     device.fair.restore(saved["fair"])
     state.devices[device.name] = device
 

@@ -102,6 +102,7 @@ def _state(pool: Pool) -> VersionState:
 class DeviceView:
     """What versions share.  cores: that may be in use at once; 0 = no limit.  in_use: taken by batches that run.
 
+    trouble: why it is lost; "" = it is not.
     versions: those on it, in the order in which they were configured.
     """
 
@@ -109,6 +110,7 @@ class DeviceView:
     cores: int
     in_use: int
     versions: tuple[VersionId, ...]
+    trouble: str
 
 
 def devices(scheduler: Scheduler) -> list[DeviceView]:
@@ -117,7 +119,7 @@ def devices(scheduler: Scheduler) -> list[DeviceView]:
 
 
 def _device_view(device: Device) -> DeviceView:
-    return DeviceView(device.name, device.cores, device.in_use, tuple(device.pools))
+    return DeviceView(device.name, device.cores, device.in_use, tuple(device.pools), device.trouble)
 
 
 # -- for the curious: more than a scrape should pay for ----------------------------------------

@@ -10,6 +10,8 @@ import msgspec
 
 from headway.core.events import (
     CapacityChanged,
+    DeviceLost,
+    DeviceRecovered,
     Event,
     Relief,
     ReliefReported,
@@ -156,6 +158,19 @@ class LiveCrew:
     def relief_reported(self, suspect: WorkerProcess, what: Relief, relief: WorkerProcess | None, cause: str) -> None:
         number = relief.id if relief is not None else 0
         self._post(ReliefReported(suspect.version, suspect.id, what, number, cause))
+
+    def device_lost(self, device: str, cause: str, tried_in: Duration) -> None:
+        self._post(DeviceLost(device, cause, tried_in))
+        self._tell_those_on(device)
+
+    def device_recovered(self, device: str) -> None:
+        self._post(DeviceRecovered(device))
+        self._tell_those_on(device)
+
+    def _tell_those_on(self, device: str) -> None:
+        for version, spec in self._versions.items():
+            if spec.settings.device == device:
+                self._tell(version)
 
     def has_work(self, worker: WorkerId) -> bool:
         return self._effects.has_work(worker)

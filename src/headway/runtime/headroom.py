@@ -8,9 +8,9 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from headway.core.ids import WorkerId
+from headway.registry.placement import CPU
 from headway.runtime.oom import cgroups
 
-CPU = "cpu"
 RESERVE = 1.25
 """So many times the memory that a worker is expected to take must be there: it grows, and so does everybody else."""
 

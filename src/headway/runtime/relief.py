@@ -97,7 +97,10 @@ class ReliefPost:
     async def _start(self, suspect: WorkerProcess, expected: Duration) -> None:
         supervisor = self._supervisor
         pids = supervisor.pids(self._slot.version)
-        problem = await supervisor.headroom.lacks(pids, self._spec.settings.device)
+        device = self._spec.settings.device
+        problem = await supervisor.headroom.lacks(pids, device)
+        if not supervisor.devices.works(device):
+            return  # it goes down with it
         if suspect is not self._suspect or suspect.over or self.worker is not None or supervisor.draining:
             return  # meanwhile
         if problem:

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING
+from collections.abc import Coroutine
+from typing import TYPE_CHECKING, Any
 
 from headway.core.ids import VersionId
 from headway.core.losses import Loss
 from headway.core.units import SECOND, Duration, Instant, seconds
+from headway.registry.placement import CPU
 from headway.registry.spec import VersionSpec
 from headway.runtime.relief import ReliefPost
 from headway.runtime.worker_process import State, WorkerProcess
@@ -44,12 +46,15 @@ class Slot:
         self._settings = supervisor.settings
         self._spec = spec
         self._threads = threads
+        self._device = spec.settings.device
         self._deaths = 0
         """In a row, nothing answered in between, none of them from outside."""
         self._refusals = 0
         """Failures to load, in a row."""
         self._again_s = self._settings.retry_given_up_s
         self._was_ready = False
+        self._grounded = False
+        """Its device is lost, and it waits until that works again."""
         self._delay_s = 0.0
         self._start_duration = FIRST_GUESS
         self._ready_expected_at: Instant = 0
@@ -57,13 +62,18 @@ class Slot:
         self._relief = ReliefPost(self, supervisor, spec, threads)
         self.worker = self._next_worker(0)
 
+    @property
+    def is_out(self) -> bool:
+        """Nobody is there, nor is about to be: it was given up, or its device is lost."""
+        return self.given_up or self._grounded
+
     async def keep_alive(self) -> None:
         """Runs until it is stopped, or given up for good."""
         while True:
             worker = self.worker
             if self._relief.runs(worker):
                 await self._relief.ended(worker)
-            else:
+            elif not worker.over:  # lost with its device before it was started
                 await worker.run(self._supervisor.address, self._settings.start_timeout_s)
             if worker is self.worker:  # it has no successor
                 if not await self._until_tried_again():
@@ -77,9 +87,15 @@ class Slot:
 
     async def _until_tried_again(self) -> bool:
         """False: it never is."""
-        if not self.given_up or not self._again_s or await _happens_within(self._stopping, self._again_s):
+        if self.given_up:
+            if not self._again_s or await _happens_within(self._stopping, self._again_s):
+                return False
+            log.info("%s: tried again, %g s after it was given up", self.version, self._again_s)
+        elif not self._grounded:
             return False
-        log.info("%s: tried again, %g s after it was given up", self.version, self._again_s)
+        if not await _comes_before(self._supervisor.devices.until_it_works(self._device), self._stopping):
+            return False
+        self._grounded = False
         return True
 
     def stop(self, grace_s: float) -> None:
@@ -102,7 +118,11 @@ class Slot:
 
     def expected_wait(self, now: Instant) -> Duration:
         """Until it is ready, as far as one can tell; 0: it is overdue, or never will be."""
-        return max(0, self._ready_expected_at - now)
+        tried_at = self._supervisor.devices.tried_at(self._device)
+        ready_at = (
+            max(tried_at + self._start_duration, self._ready_expected_at) if tried_at else self._ready_expected_at
+        )
+        return max(0, ready_at - now)
 
     # -- owner of its worker -------------------------------------------------------------------
 
@@ -119,6 +139,8 @@ class Slot:
             self._relief.lost(worker)
         elif lost:
             self._count_failure(worker)
+        if lost and worker.loss is Loss.DEVICE_LOST:
+            self._supervisor.device_lost(worker)
         followed = lost and worker is self.worker and not self._stopping.is_set()
         if followed and (relief := self._relief.takes_over(worker)) is not None:
             self.worker, followed = relief, False
@@ -139,7 +161,8 @@ class Slot:
         if worker.ready is not None and self._supervisor.clock() - worker.ready_at >= STABLE:
             self._deaths = 0
         self._delay_s = self._settings.backoff_s
-        if worker.loss is not Loss.KILLED:  # for which neither it nor what it ran can be blamed
+        if worker.loss is not Loss.KILLED and not (worker.loss is Loss.DEVICE_LOST and self._device != CPU):
+            # for those neither it nor what it ran can be blamed
             self._deaths += 1
             self._refusals += worker.ready is None
             self._delay_s = self._backoff_s()
@@ -147,7 +170,10 @@ class Slot:
 
     def _succeed(self, lost: WorkerProcess) -> None:
         limit = self._settings.max_failures
-        if lost.final and not self._was_ready:  # what was loaded once may be in the middle of being replaced
+        if not self._supervisor.devices.works(self._device):
+            self._grounded = True
+            self._supervisor.crew.slot_given_up(self.version)
+        elif lost.final and not self._was_ready:  # what was loaded once may be in the middle of being replaced
             self._again_s = 0.0
             self._give_up("not tried again, for it would fail the same way", lost.cause)
         elif limit and self._refusals >= limit:
@@ -173,6 +199,15 @@ class Slot:
         settings = self._settings
         doublings = min(max(0, self._deaths - 1), 30)
         return min(settings.backoff_s * 2.0**doublings, settings.max_backoff_s)
+
+
+async def _comes_before(awaited: Coroutine[Any, Any, None], event: asyncio.Event) -> bool:
+    """False: the event came first."""
+    tasks = [asyncio.ensure_future(awaited), asyncio.ensure_future(event.wait())]
+    await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    for task in tasks:
+        task.cancel()
+    return not event.is_set()
 
 
 async def _happens_within(event: asyncio.Event, timeout_s: float) -> bool:

@@ -29,6 +29,6 @@ def _state(slots: Sequence[Slot], was_ready: bool, draining: bool) -> str:
         return "draining"
     if any(slot.worker.state is State.READY for slot in slots):
         return "ready"
-    if slots and all(slot.given_up for slot in slots):
+    if slots and all(slot.is_out for slot in slots):
         return "failed"
     return "unavailable" if was_ready else "loading"

@@ -14,10 +14,13 @@ from typing import Any, Protocol, cast
 from headway.config.settings import Workers
 from headway.core.events import Relief
 from headway.core.ids import VersionId, WorkerId
+from headway.core.losses import Loss
 from headway.core.units import Duration
+from headway.registry.placement import CPU
 from headway.registry.spec import VersionSpec
 from headway.runtime.channel import Channel
 from headway.runtime.clock import Clock
+from headway.runtime.devices import Devices
 from headway.runtime.headroom import Headroom
 from headway.runtime.oom import OutOfMemoryKills
 from headway.runtime.slot import Slot
@@ -43,13 +46,19 @@ class Crew(Protocol):
     def worker_message(self, worker: WorkerProcess, message: FromWorker, data: memoryview) -> None: ...
 
     def slot_given_up(self, version: VersionId) -> None:
-        """One instance will not be started again."""
+        """One instance will not be started again, or not before its device works."""
 
     def relief_reported(self, suspect: WorkerProcess, what: Relief, relief: WorkerProcess | None, cause: str) -> None:
         """What became of the help for one that is suspected."""
 
     def has_work(self, worker: WorkerId) -> bool:
         """It was given what it has not answered."""
+
+    def device_lost(self, device: str, cause: str, tried_in: Duration) -> None:
+        """No worker is started there for so long at least. Also told each time that it was tried in vain."""
+
+    def device_recovered(self, device: str) -> None:
+        """Workers are about to be started there again."""
 
 
 class Supervisor:
@@ -62,6 +71,7 @@ class Supervisor:
         self.address = ""
         self.draining = False
         self.headroom = Headroom()
+        self.devices = Devices(settings, crew, clock, self.spawn)
         self.slots: dict[VersionId, list[Slot]] = {}
         self._workers: dict[WorkerId, tuple[WorkerProcess, Slot]] = {}
         self._last_id: WorkerId = 0
@@ -120,8 +130,18 @@ class Supervisor:
         if known is not None:
             known[1].cleared(known[0])
 
+    def device_lost(self, worker: WorkerProcess) -> None:
+        """It has ended as on a device that is broken for all: those that have not noticed yet are ended too."""
+        device = worker.spec.settings.device
+        cause = f"{worker.name}: {worker.cause}"
+        if device != CPU and self.devices.lost(device, cause):
+            for other, _ in list(self._workers.values()):
+                if other.spec.settings.device == device and other is not worker:
+                    other.lose(f"device {device} is lost ({cause})", Loss.DEVICE_LOST)
+
     async def stop(self, grace_s: float) -> None:
         """Stops every worker and leaves nothing behind: no process, no socket."""
+        self.devices.stop()
         for slots in self.slots.values():
             for slot in slots:
                 slot.stop(grace_s)

@@ -191,6 +191,8 @@ class WorkerProcess:
 
     def stopped_before_start(self) -> None:
         """For one whose process was never spawned."""
+        if self.over:
+            return  # lost with its device meanwhile
         if self.state is State.STARTING:
             self._become(State.STOPPING)
         self._become(State.STOPPED)

@@ -112,13 +112,15 @@ def _waiting(detail: VersionDetail, now: Instant) -> dict[str, Any]:
 
 
 def _device(detail: VersionDetail) -> dict[str, Any]:
-    """What its workers share.  cores: 0 = no limit.  shared_with: the other versions on it."""
+    """What its workers share.  cores: 0 = no limit.  trouble: why it is lost, "" = it is not.
+    shared_with: the other versions on it."""
     device = detail.device
     return {
         "name": device.name,
         "cores": device.cores,
         "in_use": device.in_use,
         "takes": detail.takes,
+        "trouble": device.trouble,
         "shared_with": [str(version) for version in device.versions if version != detail.view.version],
     }
 

@@ -12,7 +12,7 @@ from headway.core.units import Instant
 from headway.core.views import VersionState
 from headway.telemetry.counters import Counters, VersionCounts
 from headway.telemetry.families import VERSION
-from headway.telemetry.sources import Stalls, Views
+from headway.telemetry.sources import Devices, Stalls, Views
 
 
 def failure_families(counters: Counters) -> Iterator[Metric]:
@@ -96,3 +96,15 @@ def standing_families(views: Views, stalls: Stalls, now: Instant) -> Iterator[Me
         quarantine.add_metric(labels, len(told.refused(now)))
         retries.add_metric(labels, told.left(now))
     yield from (ready, circuit, quarantine, retries)
+
+
+def device_families(devices: Devices, counters: Counters) -> Iterator[Metric]:
+    """Every device has a line from the start, so that a rise is seen."""
+    lost = GaugeMetricFamily(
+        "headway_device_lost", "1 while no worker is started on the device, as it is broken.", labels=["device"]
+    )
+    losses = CounterMetricFamily("headway_device_losses", "How often the device was found broken.", labels=["device"])
+    for device in devices():
+        lost.add_metric([device.name], bool(device.trouble))
+        losses.add_metric([device.name], counters.failures.devices.get(device.name, 0))
+    yield from (lost, losses)

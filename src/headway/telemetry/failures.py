@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from headway.core.effects import KillWorker, ReportCircuit, RetryParts, SuspectWorker
-from headway.core.events import ReliefReported, WorkerLost, WorkerStarting, WorkerStopped
+from headway.core.events import DeviceLost, DeviceRecovered, ReliefReported, WorkerLost, WorkerStarting, WorkerStopped
 from headway.core.ids import VersionId, WorkerId
 
 
@@ -31,16 +31,20 @@ NONE = FailureCounts()
 
 
 class Failures:
-    """watched: type of event or effect -> what counts it."""
+    """watched: type of event or effect -> what counts it.  devices: how often each was lost."""
 
     def __init__(self) -> None:
         self.versions: dict[tuple[str, int], FailureCounts] = {}
+        self.devices: dict[str, int] = {}
         self._workers: dict[WorkerId, VersionId] = {}
+        self._broken: dict[str, None] = {}
         self.watched: dict[type, Callable[[Any], object]] = {
             WorkerStarting: self._starting,
             WorkerStopped: lambda event: self._workers.pop(event.worker, None),
             WorkerLost: self._lost,
             ReliefReported: self._relieved,
+            DeviceLost: self._device_lost,
+            DeviceRecovered: lambda event: self._broken.pop(event.device, None),
             RetryParts: self._retried,
             ReportCircuit: self._circuit,
             SuspectWorker: self._suspected,
@@ -59,6 +63,12 @@ class Failures:
         version = self._workers.pop(event.worker, None)
         if version is not None:
             _add(self._counts(version).losses, event.loss.value, 1)
+
+    def _device_lost(self, event: DeviceLost) -> None:
+        """Told again each time that it was tried in vain."""
+        if event.device not in self._broken:
+            self._broken[event.device] = None
+            _add(self.devices, event.device, 1)
 
     def _relieved(self, event: ReliefReported) -> None:
         _add(self._counts(event.version).reliefs, event.what.value, 1)

@@ -87,6 +87,7 @@ class Metrics(Collector):
         yield from families.worker_families(self._counters)
         yield from failure_families.failure_families(self._counters)
         yield from failure_families.standing_families(self._views, self._stalls, self._clock())
+        yield from failure_families.device_families(self._devices, self._counters)
         yield from families.safety_families(self._safety)
         if self._lags is not None:
             yield from families.lag_families(self._lags)
