@@ -104,7 +104,7 @@ class Server:
                 command = (stat.parent / "cmdline").read_bytes()
             except OSError:
                 continue  # it ended while we were looking
-            if parent == self.process.pid and b"headway.worker" in command:
+            if parent == self.process.pid and b"headway.worker\0" in command:
                 found.append(int(stat.parent.name))
         return sorted(found)
 

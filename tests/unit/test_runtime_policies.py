@@ -184,9 +184,9 @@ def test_a_streaming_model_is_scheduled_by_sequences_and_takes_no_cores():
     assert (policy.style, policy.device, policy.cores) == (Style.SEQUENCE, "cpu", 0)
 
 
-def slot(state: State, given_up: bool = False, cause: str = "", wait: int = 0) -> Any:
+def slot(state: State, is_out: bool = False, cause: str = "", wait: int = 0) -> Any:
     return SimpleNamespace(
-        worker=SimpleNamespace(state=state), given_up=given_up, last_cause=cause, expected_wait=lambda now: wait
+        worker=SimpleNamespace(state=state), is_out=is_out, last_cause=cause, expected_wait=lambda now: wait
     )
 
 

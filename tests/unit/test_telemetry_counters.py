@@ -255,7 +255,7 @@ def test_every_family_has_a_help_text_and_a_unit_or_is_a_count():
             ends += ("_cores", "_in_use")
             ends += ("_safety",)  # 1 for the state that its labels name
             ends += ("_tenants", "_contents")
-            ends += ("_ready", "_open", "_left")  # 1 = it is so; how many are left
+            ends += ("_ready", "_open", "_lost", "_left")  # 1 = it is so; how many are left
             assert family.name.endswith(ends), family.name
 
 
