@@ -6,11 +6,13 @@ import json
 
 import pytest
 
-from headway.core.effects import DispatchBatch, SuspectWorker
+from headway.core.effects import DispatchBatch, ResolveRequest, SuspectWorker
 from headway.core.errors import InvariantViolation
 from headway.core.events import (
     BatchCompleted,
     BatchFailed,
+    DeviceLost,
+    DeviceRecovered,
     RequestCancelled,
     ServerConfigured,
     VersionConfigured,
@@ -19,10 +21,11 @@ from headway.core.events import (
     WorkerStarting,
 )
 from headway.core.ids import BatchKey, Capacity, Measurement, VersionId
+from headway.core.losses import Loss
 from headway.core.outcomes import Outcome
 from headway.core.policy import BatchPolicy, ServerPolicy
 from headway.core.scheduler import Scheduler
-from headway.core.units import ms, us
+from headway.core.units import ms, seconds, us
 from tests.unit.core_world import FLAT, arrive, dispatches, members
 
 ONE, TWO, THREE = (BatchKey(name, 1, "s") for name in ("one", "two", "three"))
@@ -288,3 +291,28 @@ def test_who_hangs_keeps_no_cores_from_the_others():
     [other] = dispatches(suspicion)
     assert members(world.tell(arrive(3, key=ONE))) == []
     assert members(world.complete(other)) == [[3]]
+
+
+def test_who_waits_for_a_device_that_is_lost_is_told_so_and_when_it_is_tried_again():
+    world = Shared(2, {ONE: 1, TWO: 1})
+    world.tell(arrive(1, key=ONE))
+    lost = [DeviceLost("cpu", "exit code 87", seconds(4))]
+    lost += [WorkerLost(worker, "its device is lost", Loss.DEVICE_LOST) for worker in world.scheduler._state.workers]
+    (refused,) = [effect for effect in world.tell(*lost) if isinstance(effect, ResolveRequest)]
+    assert (refused.request, refused.outcome, refused.retry_after) == (1, Outcome.NO_WORKER, seconds(4))
+    assert refused.detail == f"cpu, which {ONE.version_id} runs on, is lost: exit code 87"
+    restored = Scheduler.restore(json.loads(json.dumps(world.scheduler.snapshot())))
+    later = [[arrive(2, key=TWO)], [DeviceRecovered("cpu"), DeviceLost("no such device", "x")], [arrive(3, key=TWO)]]
+    for number, events in enumerate(later):
+        said = world.tell(*events, at=seconds(1 + number))
+        assert restored.handle(events, world.now) == said
+    assert restored.snapshot() == world.scheduler.snapshot()
+    (refused,) = said
+    assert "nothing runs" in refused.detail
+
+
+def test_a_device_that_is_tried_at_any_moment_is_not_asked_for_again_at_once():
+    world = Shared(1, {ONE: 1})
+    world.tell(DeviceLost("cpu", "x"), *(WorkerLost(worker) for worker in world.scheduler._state.workers))
+    (refused,) = world.tell(arrive(1, key=ONE))
+    assert refused.retry_after == seconds(1)

@@ -16,9 +16,12 @@ from headway.core.effects import (
 )
 from headway.core.events import (
     ContentQuarantined,
+    DeviceLost,
+    DeviceRecovered,
     Event,
     Relief,
     ReliefReported,
+    VersionConfigured,
     WorkerLost,
     WorkerReady,
     WorkerStarting,
@@ -28,7 +31,10 @@ from headway.core.failure_views import stalls
 from headway.core.ids import Capacity, PartRef
 from headway.core.losses import Loss
 from headway.core.outcomes import Outcome
+from headway.core.policy import BatchPolicy
+from headway.core.scheduler import Scheduler
 from headway.core.units import NEVER, seconds
+from headway.core.views import devices
 from headway.telemetry.counters import Counters
 from headway.telemetry.metrics import Metrics
 from tests.unit.core_world import V, World
@@ -69,6 +75,21 @@ def test_what_becomes_of_reliefs_is_counted() -> None:
     m = counted([started, gone, started, ReliefReported(M1, 1, Relief.REFUSED, 0, "no memory")])
     shown = {dict(labels)["what"]: n for (name, labels), n in page(m).items() if name == "headway_worker_reliefs_total"}
     assert shown == {"started": 2, "retired": 1, "refused": 1}
+
+
+def test_a_device_is_lost_once_however_often_it_is_tried_in_vain() -> None:
+    core, c = Scheduler(), counters()
+    events: list[Event] = [VersionConfigured(V, BatchPolicy(device="cuda:0")), DeviceLost("cuda:0", "x")]
+    events.append(DeviceLost("cuda:0", "not yet"))
+    core.handle(events, 0)
+    c.handled(0, events, [])
+    m = Metrics(c, devices=lambda: devices(core))
+    assert value(m, "headway_device_lost", device="cuda:0") == 1
+    assert value(m, "headway_device_losses_total", device="cuda:0") == 1
+    core.handle([DeviceRecovered("cuda:0")], 1)
+    c.handled(1, [DeviceRecovered("cuda:0"), DeviceLost("cuda:0", "again")], [])
+    assert value(m, "headway_device_lost", device="cuda:0") == 0
+    assert value(m, "headway_device_losses_total", device="cuda:0") == 2
 
 
 def test_openings_of_the_circuit_are_counted_and_its_closing_is_none() -> None:

@@ -70,6 +70,8 @@ class Bookkeeper:
             ev.WorkerStopped: self._worker_ended,
             ev.WorkerLost: self._worker_ended,
             ev.ReliefReported: self._relief_reported,
+            ev.DeviceLost: self._told_of_a_device,
+            ev.DeviceRecovered: self._told_of_a_device,
             ev.CapacityChanged: self._capacity_changed,
             ev.BatchCompleted: self._batch_completed,
             ev.BatchFailed: self._batch_failed,
@@ -241,6 +243,9 @@ class Bookkeeper:
 
     def _relief_reported(self, event: ev.ReliefReported) -> None:
         """Its worker has events of its own."""
+
+    def _told_of_a_device(self, event: ev.DeviceLost | ev.DeviceRecovered) -> None:
+        """Its workers have events of their own."""
 
     def _capacity_changed(self, event: ev.CapacityChanged) -> None:
         worker = self._ledger.workers.get(event.worker)

@@ -35,6 +35,7 @@ class Disturbances:
     def start(self) -> None:
         self._keep_doing(self._lose_one, self._fleet.faults.time_to_loss)
         self._keep_doing(self._drain_one, self._fleet.faults.time_to_drain)
+        self._keep_doing(self._lose_a_device, self._fleet.faults.time_to_device_loss)
 
     def _keep_doing(self, action: Callable[[], None], mean: Duration) -> None:
         """At exponential intervals on the grid; a mean of 0 is never."""
@@ -60,6 +61,12 @@ class Disturbances:
         workers = self._fleet.living()
         if workers:
             self._fleet.drain(self._rng.choice(workers))
+
+    def _lose_a_device(self) -> None:
+        """All that runs the version, and what shares its device with it."""
+        workers = self._fleet.living()
+        if workers:
+            self._fleet.lose_device(self._rng.choice(workers).version)
 
 
 class Chaos(Disturbances):

@@ -19,7 +19,7 @@ class Faults:
     memory: padded tokens beyond which a batch is too large for its worker; 0 = any will do.
     raises, kills: per content: whatever runs it raises, or dies.
     blameless: per death of a worker that runs something, that it was killed from outside.
-    time_to_loss, time_to_drain: mean time between two such events in the whole fleet (0: never).
+    time_to_loss, time_to_drain, time_to_device_loss: mean time between two such events in the whole fleet (0: never).
     grid: delays are multiples of it.
     """
 
@@ -42,6 +42,7 @@ class Faults:
     blameless: float = 0
     time_to_loss: Duration = 0
     time_to_drain: Duration = 0
+    time_to_device_loss: Duration = 0
     grid: Duration = MILLISECOND
 
 

@@ -18,6 +18,8 @@ from headway.core.effects import (
 from headway.core.events import (
     BatchCompleted,
     BatchFailed,
+    DeviceLost,
+    DeviceRecovered,
     Event,
     PartFailure,
     Relief,
@@ -50,6 +52,7 @@ class Model:
     hand_over: what a batch, and its answer, spends on the way.
     unpadded: rows run end to end: they take what as many of their mean length would.
     relief: there is memory for another worker beside one that is suspected.
+    device: that it shares with others; "" = none.
     """
 
     cost: Cost
@@ -60,6 +63,7 @@ class Model:
     hand_over: Duration = 0
     unpadded: bool = False
     relief: bool = False
+    device: str = ""
 
     def run_time(self, parts: Sequence[Part]) -> Duration:
         rows = sum(part.rows for part in parts)
@@ -106,6 +110,8 @@ class Fleet:
         self.faults = faults
         self.workers: dict[WorkerId, SimWorker] = {}
         self._reliefs: dict[WorkerId, SimWorker] = {}
+        self._broken: dict[str, list[VersionId]] = {}
+        """Devices, and whose workers are to be started there once it works again."""
         self._ran: list[tuple[Instant, Instant]] = []
         self._driver = driver
         self._rng = rng
@@ -138,7 +144,12 @@ class Fleet:
         return worker
 
     def start_worker(self, version: VersionId) -> None:
-        self._start(version)
+        """Now, or as soon as its device works."""
+        broken = self._broken.get(self.models[version].device)
+        if broken is None:
+            self._start(version)
+        else:
+            broken.append(version)
 
     def lose(self, worker: SimWorker, cause: str, loss: Loss = Loss.CRASHED) -> None:
         """It dies with everything it runs. Its answers may still be on their way."""
@@ -174,6 +185,25 @@ class Fleet:
 
     def _report_relief(self, suspect: SimWorker, what: Relief, relief: WorkerId = 0) -> None:
         self._driver.tell(ReliefReported(suspect.version, suspect.worker, what, relief))
+
+    def lose_device(self, version: VersionId) -> None:
+        """What the version runs on is broken for all, and for a while."""
+        device = self.models[version].device
+        if not device or device in self._broken:
+            return
+        self._broken[device] = []
+        back = self._rng.randrange(1, 200) * self.faults.grid
+        self._driver.tell(DeviceLost(device, "it broke", back))
+        for worker in self.living():
+            if self.models[worker.version].device == device:
+                self.lose(worker, "its device is lost", Loss.DEVICE_LOST)
+        self._driver.at(self._driver.now + back, lambda: self._device_works(device))
+
+    def _device_works(self, device: str) -> None:
+        waiting = self._broken.pop(device)
+        self._driver.tell(DeviceRecovered(device))
+        for version in waiting:
+            self.start_worker(version)
 
     def drain(self, worker: SimWorker) -> None:
         """It takes nothing new, stops after what it runs, and is replaced."""

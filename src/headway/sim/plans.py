@@ -86,7 +86,15 @@ def plan_world(seed: int) -> WorldPlan:
         keys=keys,
         arrivals=_arrivals(Random(f"{seed} arrivals"), grid, keys, policies, tenants, count, duration),
         closed_loop_clients=rng.choice((0, 0, 0, 3, 20)),
-        faults=_stalling(stalling, _faults(rng, grid, duration), seed) if broken else NO_FAULTS,
+        faults=_breaking(
+            Random(f"{seed} breaking"),
+            _stalling(stalling, _faults(rng, grid, duration), seed),
+            models,
+            policies,
+            duration,
+        )
+        if broken
+        else NO_FAULTS,
         admin_every=rng.choice((0, duration // 5 + 1, duration // 25 + 1)) if broken else 0,
         heal_at=duration,
     )
@@ -276,6 +284,19 @@ def _stalling(rng: Random, faults: Faults, seed: int) -> Faults:
     if seed % STALLING == 3:
         often = max(often, 0.1)
     return replace(faults, stalls=often, stall=most)
+
+
+def _breaking(
+    rng: Random,
+    faults: Faults,
+    models: dict[VersionId, Model],
+    policies: dict[VersionId, BatchPolicy],
+    duration: Duration,
+) -> Faults:
+    """In a third of the broken worlds a device breaks that versions share."""
+    for version, model in models.items():
+        model.device = policies[version].device
+    return replace(faults, time_to_device_loss=rng.choice((0, 0, duration // 4 + 1)))
 
 
 def _faults(rng: Random, grid: Duration, duration: Duration) -> Faults:
