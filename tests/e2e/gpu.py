@@ -54,6 +54,7 @@ elif "headway.worker" in sys.orig_argv:
 
 MODEL = """
 import os
+import time
 
 class Model:
     inputs = {"x": ("FP32", [-1, 1])}
@@ -61,6 +62,11 @@ class Model:
 
     def load(self, context):
         self.path = context.path
+        while os.path.exists(os.path.join(self.path, "slow")):
+            time.sleep(0.01)
+        if os.path.exists(once := os.path.join(self.path, "once")):
+            os.unlink(once)
+            raise ValueError("it cannot load, once")
 
     def execute(self, requests):
         for request in requests:
@@ -72,7 +78,8 @@ class Model:
                     gate.read()
         return [{"y": request["x"] * 2} for request in requests]
 """
-"""-1: what it runs on breaks.  -2: it waits at its gate."""
+"""-1: what it runs on breaks.  -2: it waits at its gate.  It loads for as long as there is a file `slow`, and fails to
+where there is one `once`, which it takes away."""
 
 
 class FakeGpu:

@@ -115,8 +115,28 @@ def test_a_device_that_breaks_again_and_again_is_lost_each_time_and_nobody_is_gi
     world.run(case)
 
 
-def test_a_worker_that_was_to_be_started_there_is_not(world, gpu):
+def test_one_that_was_loading_each_time_has_not_failed_to_load(world, gpu, caplog):
+    async def case(gateway: Gateway) -> None:
+        await all_ready(gateway)
+        slow = world.root / "two" / "1" / "slow"
+        slow.touch()
+        for times in range(1, 5):  # it would be given up after two failures
+            await gateway.reply(gateway.submit("one", [[-1]]))
+            await gateway.until(lambda times=times: gateway.losses() == [Loss.DEVICE_LOST] * 3 * times)
+            await gateway.until_state("one", "ready")
+        slow.with_name("once").touch()
+        slow.unlink()
+        await gateway.until_state("two", "ready")
+        await gateway.until(lambda: len(gateway.pids("two")) == 2 and Loss.REFUSED in gateway.losses())
+        assert await gateway.answer(gateway.submit("two", [[3]])) == [[[6]]]
+
+    world.run(case)
+    assert not any("given up" in record.message for record in caplog.records)
+
+
+def test_a_worker_that_was_to_be_started_there_is_not(world, gpu, caplog):
     """It waits for its turn after a death of its own when the device is lost."""
+    caplog.set_level("INFO", "headway.runtime")
     world.settings = Settings(workers=Workers(backoff_s=0.5, max_backoff_s=0.5))
 
     async def case(gateway: Gateway) -> None:
@@ -136,6 +156,7 @@ def test_a_worker_that_was_to_be_started_there_is_not(world, gpu):
         assert lost == [Loss.KILLED] + [Loss.DEVICE_LOST] * 3
 
     world.run(case)
+    assert not any("worker 5 of two/1: its process" in record.message for record in caplog.records)
 
 
 def test_a_server_that_goes_down_meanwhile_leaves_nothing_behind(world, gpu):
