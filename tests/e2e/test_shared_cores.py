@@ -81,7 +81,8 @@ async def test_no_more_batches_run_at_once_than_there_are_cores_whatever_models_
         page = (await ask(server.address, "/metrics")).body.decode()
     cores = min(CORES, len(os.sched_getaffinity(0)))
     assert share_of_time(logs, cores + 1) < 0.4, "only while one is handed over before another has ended"
-    expected = {"name": "cpu", "cores": cores, "in_use": 0, "takes": 1, "shared_with": ["three/1", "two/1"]}
+    expected = {"name": "cpu", "cores": cores, "in_use": 0, "takes": 1, "trouble": ""}
+    expected["shared_with"] = ["three/1", "two/1"]
     assert told["device"] == expected
     assert f'headway_device_cores{{device="cpu"}} {cores}.0' in page
     assert 'headway_device_cores_in_use{device="cpu"} 0.0' in page
