@@ -7,13 +7,14 @@ loses its oldest reply, so that nobody's keys push out those of tenants that kee
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from heapq import heapify, heappop, heappush
 
 from headway.core.units import Duration, Instant
 from headway.gateway.errors import KeyReused
 from headway.gateway.exchange import Response
 
-BOOKKEEPING = 1_500
+BOOKKEEPING = 2_000
 """Bytes that an entry counts for beside its names and its reply: all objects that it takes, those of a tenant that has
 no other among them."""
 SPARE = 64
@@ -38,14 +39,15 @@ class Entry:
 
 
 class _Share:
-    """What one tenant has. kept: entries with a reply, the oldest first.  held: their bytes."""
+    """What one tenant has. kept: entries with a reply, the oldest first; of a plain dict the first is slow to find after
+    many were taken from there.  held: their bytes."""
 
     __slots__ = ("entries", "held", "kept", "number")
 
     def __init__(self, number: int) -> None:
         self.number = number
         self.entries: dict[bytes, Entry] = {}
-        self.kept: dict[int, Entry] = {}
+        self.kept: OrderedDict[int, Entry] = OrderedDict()
         self.held = 0
 
 
@@ -65,7 +67,7 @@ class KeptReplies:
         self.evicted = 0
         self.too_large = 0
         self._shares: dict[str, _Share] = {}
-        self._by_age: dict[int, Entry] = {}
+        self._by_age: OrderedDict[int, Entry] = OrderedDict()
         """All with a reply, in the order in which they are forgotten."""
         self._ranking: list[tuple[int, int, str]] = []
         """A heap of (-bytes kept, share, tenant), pushed with every change; what is not so any more is stale."""
