@@ -39,8 +39,8 @@ class Entry:
 
 
 class _Share:
-    """What one tenant has. kept: entries with a reply, the oldest first (which a plain dict finds slowly after many were
-    taken from there).  held: their bytes."""
+    """What one tenant has. kept: entries with a reply, the oldest first, which a plain dict finds slowly after many
+    were taken from there.  held: their bytes."""
 
     __slots__ = ("entries", "held", "kept", "number")
 
