@@ -6,6 +6,7 @@ import asyncio
 import gc
 import gzip
 import json
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -23,7 +24,7 @@ from headway.gateway.edge import Edge
 from headway.gateway.errors import FACES
 from headway.gateway.exchange import Request
 from headway.gateway.gateway import Gateway
-from headway.gateway.idempotency import INLINE, Execution
+from headway.gateway.idempotency import INLINE, Execution, digest_of
 from headway.gateway.kept_replies import BOOKKEEPING
 from headway.gateway.quarantine import Quarantine
 from headway.wire.messages import Cancel, InputMeta, ModelMeta, Reply, Submit, ToRuntime, VersionStatus, Written
@@ -171,35 +172,60 @@ def test_binary_tensors_and_replies_in_binary_too() -> None:
     run(scenario())
 
 
-def test_a_large_body_is_hashed_and_joins_all_the_same() -> None:
-    wide = ModelMeta("fake", (InputMeta("x", "FP32", (-1, -1)),), (InputMeta("x", "FP32", (-1, -1)),))
+WIDE = {"add": ModelMeta("fake", (InputMeta("x", "FP32", (-1, -1)),), (InputMeta("x", "FP32", (-1, -1)),))}
 
+
+def large(last: bytes = b"\0") -> tuple[bytes, dict[str, str]]:
+    """A body that is hashed in a thread, and the header that belongs to it."""
+    size = INLINE + 4
+    head = (
+        b'{"inputs":[{"name":"x","datatype":"FP32","shape":[1,%d],"parameters":{"binary_data_size":%d}}],'
+        b'"parameters":{"binary_data_output":true}}' % (size // 4, size)
+    )
+    return head + b"\0" * (size - 1) + last, {"Inference_Header_Content_Length": str(len(head))}
+
+
+def test_a_large_body_is_hashed_and_joins_all_the_same() -> None:
     async def scenario() -> None:
         runtime = FakeRuntime(answer=None)
-        async with world(runtime, metas={"add": wide}) as w:
-            size = INLINE + 4
-            head = (
-                b'{"inputs":[{"name":"x","datatype":"FP32","shape":[1,%d],"parameters":{"binary_data_size":%d}}],'
-                b'"parameters":{"binary_data_output":true}}' % (size // 4, size)
-            )
-            json_length = {"Inference_Header_Content_Length": str(len(head))}
-            first, second = [asyncio.create_task(ask(w, body=head + b"\0" * size, **json_length)) for _ in range(2)]
+        async with world(runtime, metas=WIDE) as w:
+            body, headers = large()
+            first, second = [asyncio.create_task(ask(w, body=body, **headers)) for _ in range(2)]
             await joined(w)
             submit = await runtime.next(Submit)
-            other = await ask(w, body=head + b"\0" * (size - 1) + b"\1", **json_length)
+            other = await ask(w, body=large(b"\1")[0], **headers)
             assert (other.status, other.json["code"]) == (422, "idempotency_key_reused")
             runtime.deliver(echo(submit))
             assert (await first).body == (await second).body
-            assert len((await first).body) > size
+            assert len((await first).body) > INLINE
             assert len(runtime.all(Submit)) == 1 and w.gateway._http.bodies.held == 0
+
+    run(scenario())
+
+
+def test_who_leaves_while_its_body_is_hashed_has_started_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    begins, goes_on = threading.Event(), threading.Event()
+
+    def slow(start: bytes, body: bytes) -> bytes:
+        begins.set()
+        goes_on.wait(20)
+        return digest_of(start, body)
+
+    async def scenario() -> None:
+        runtime = FakeRuntime()
+        async with world(runtime, metas=WIDE) as w:
+            body, headers = large()
             client = await w.connect()
-            client.send(
-                message("POST", "/v2/models/add/infer", head + b"\0" * size, Idempotency_Key="g", **json_length)
-            )
+            client.send(message("POST", "/v2/models/add/infer", body, Idempotency_Key="k", **headers))
+            await until(begins.is_set)
             client.close()
             await until(lambda: w.gateway.connections == 0)
             assert w.gateway._http.bodies.held == 0
+            goes_on.set()
+            assert REPLAYED not in (await ask(w, "after it", body, **headers)).headers
+            assert len(runtime.all(Submit)) == 1
 
+    monkeypatch.setattr("headway.gateway.idempotency.digest_of", slow)
     run(scenario())
 
 
