@@ -9,7 +9,7 @@ from typing import Any
 
 from headway.core import events as ev
 from headway.core.effects import AdmitSequence, DispatchBatch, Effect, ResolveRequest
-from headway.core.ids import Part, PartRef, RequestId, WorkerId
+from headway.core.ids import BatchId, Part, PartRef, RequestId, WorkerId
 from headway.core.outcomes import Outcome
 from headway.core.policy import BatchPolicy
 from headway.core.units import NEVER, Instant
@@ -38,12 +38,14 @@ class Bookkeeper:
 
     retrials: what may become of those whose execution came to nothing.
     left: (worker, request, attempt) of the sequences that ended, or whose worker did.
+    ended: the parts of batches that ended, or whose worker did.
     """
 
     def __init__(self, ledger: Ledger) -> None:
         self.arrived: dict[RequestId, TrackedRequest] = {}
         self.emitting: dict[RequestId, TrackedRequest] = {}
         self.left: dict[tuple[WorkerId, RequestId, int], None] = {}
+        self.ended: dict[tuple[WorkerId, BatchId], tuple[PartRef, ...]] = {}
         self._ledger = ledger
         self._lending = Lending(ledger)
         self._allowances = Allowances(ledger)
@@ -89,6 +91,7 @@ class Bookkeeper:
         self.arrived.clear()
         self.emitting.clear()
         self.left.clear()
+        self.ended.clear()
         for event in events:
             self._apply[type(event)](event)
         self.retrials.end()
@@ -230,6 +233,7 @@ class Bookkeeper:
             return
         for request, attempt in worker.sequences:
             self.left[event.worker, request, attempt] = None
+        self.ended.update(((event.worker, number), batch.parts) for number, batch in worker.batches.items())
         self.retrials.worker_ended(worker, event, self._now)
         version = self._ledger.versions[worker.version]
         if isinstance(event, ev.WorkerLost) and event.loss in BLAMED and version.circuit.dies(self._now):
@@ -281,7 +285,10 @@ class Bookkeeper:
     def _take_batch(self, worker: WorkerId, batch: int) -> tuple[PartRef, ...]:
         tracked = self._ledger.workers.get(worker)
         running = None if tracked is None else tracked.batches.pop(batch, None)
-        return () if running is None else running.parts
+        if running is None:
+            return ()
+        self.ended[worker, batch] = running.parts
+        return running.parts
 
     def _tokens_emitted(self, event: ev.TokensEmitted) -> None:
         request = self._ledger.open.get(event.request)

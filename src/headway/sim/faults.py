@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from headway.core.units import MILLISECOND, Duration
+from headway.sim.stalls import NO_STALLS, Stalls
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,6 +19,7 @@ class Faults:
     raises, kills: per content: whatever runs it raises, or dies.
     blameless: per death of a worker that runs something, that it was killed from outside.
     time_to_loss, time_to_drain: mean time between two such events in the whole fleet (0: never).
+    stalls: of the loop that calls the core.
     grid: delays are multiples of it.
     """
 
@@ -38,6 +40,7 @@ class Faults:
     blameless: float = 0
     time_to_loss: Duration = 0
     time_to_drain: Duration = 0
+    stalls: Stalls = NO_STALLS
     grid: Duration = MILLISECOND
 
 

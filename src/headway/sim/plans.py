@@ -13,6 +13,7 @@ from headway.core.units import MILLISECOND, NEVER, SECOND, Duration, Instant, ms
 from headway.sim.costs import COSTS, noisy, on_grid, warm_up
 from headway.sim.faults import NO_FAULTS, Faults
 from headway.sim.fleet import Model
+from headway.sim.stalls import Stalls
 from headway.sim.workloads import Arrival, bursty, lognormal_length, on_off, poisson
 
 MAX_PART_ROWS = 3
@@ -78,7 +79,7 @@ def plan_world(seed: int) -> WorldPlan:
         keys=keys,
         arrivals=_arrivals(Random(f"{seed} arrivals"), grid, keys, policies, tenants, count, duration),
         closed_loop_clients=rng.choice((0, 0, 0, 3, 20)),
-        faults=_faults(rng, grid, duration) if broken else NO_FAULTS,
+        faults=_stalled(Random(f"{seed} stalls"), grid, _faults(rng, grid, duration)) if broken else NO_FAULTS,
         admin_every=rng.choice((0, duration // 5 + 1, duration // 25 + 1)) if broken else 0,
         heal_at=duration,
     )
@@ -280,3 +281,11 @@ def _faults(rng: Random, grid: Duration, duration: Duration) -> Faults:
         blameless=rng.choice((0.0, 0.5, 1.0)),
         grid=grid,
     )
+
+
+def _stalled(rng: Random, grid: Duration, faults: Faults) -> Faults:
+    """In a third of the worlds the server's loop stands still now and then, at times as long as it runs."""
+    if rng.random() < 0.66:
+        return faults
+    lasts = rng.choice((1, 3, 20)) * grid
+    return replace(faults, stalls=Stalls(every=lasts * rng.choice((1, 20)), lasts=lasts))
