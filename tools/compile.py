@@ -30,8 +30,9 @@ CHOSEN = {
     "runtime": ("channel", "crew", "effects", "held", "mailbox", "memory", "runtime", "slot", "worker_process"),
     "worker": ("batches", "channel", "payload", "progress", "python_executor", "python_results", "stacking"),
     "gateway": (
-        *("bounds", "budget", "calls", "catalog", "connection", "exchange", "gateway", "http", "json_tensors", "oip"),
-        *("oip_parameters", "options", "parts", "reading", "rendering", "router", "routes", "shapes", "signature"),
+        *("bounds", "budget", "calls", "catalog", "connection", "exchange", "gateway", "http", "idempotency"),
+        *("json_tensors", "kept_replies", "oip", "oip_parameters", "options", "parts", "reading", "rendering"),
+        *("router", "routes", "shapes", "signature"),
     ),
 }
 """Of the other packages: what each request passes, apart from what is decoded (decision 31)."""

@@ -80,8 +80,8 @@ FAILURES = (
     Canary(
         "who waits is not told that the circuit opens",
         "answers",
-        "        if part.request.id in state.requests:\n            state.resolve(part.request, Outcome.CIRCUIT_OPEN",
-        "        if False:\n            state.resolve(part.request, Outcome.CIRCUIT_OPEN",
+        "    state.refuse_waiting(pool, Outcome.CIRCUIT_OPEN, detail, lasts)\n",
+        "",
     ),
     Canary(
         "many are let in to try a broken circuit",

@@ -252,9 +252,9 @@ CANARIES = (
 UNORDERED = (
     Canary(
         "queues are iterated through a set",
-        "dispatch",
-        "for queue in pool.keys.values() for part in queue.waiting()]\n    waiting.sort(key=lambda part: part.seq)\n",
-        "for key in set(pool.keys) for part in pool.keys[key].waiting()]\n",
+        "pool",
+        "return sorted((part for queue in self.keys.values() for part in queue.waiting()), key=lambda part: part.seq)",
+        "return [part for key in set(self.keys) for part in self.keys[key].waiting()]",
     ),
     Canary(
         "versions are iterated through a set",

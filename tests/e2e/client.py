@@ -25,8 +25,8 @@ _CLASSES = {outcome.value: outcome.kind.value for outcome in Outcome}
 
 
 def _note(address: str, path: str, reply: Reply) -> None:
-    """Only what is said of a request that the scheduler had."""
-    if not path.endswith(("/infer", "/generate", "/v1/embeddings")):
+    """Only what is said of a request that the scheduler had, and not what is said of it once more."""
+    if not path.endswith(("/infer", "/generate", "/v1/embeddings")) or "idempotency-replayed" in reply.headers:
         return
     if reply.status == 200:
         ANSWERED[address]["completed"] += 1

@@ -78,9 +78,14 @@ async def test_of_64_of_which_one_kills_its_worker_63_are_answered_for_at_most_2
         assert (replies[offender].status, replies[offender].json["code"]) == (500, "poison_request")
         assert how in replies[offender].json["error"]
         assert replies[offender].json["retryable"] is False
-        died = deaths(server)
-        assert len(died) <= 3
-        assert all(f"lost (crashed), {how}" in line for line in died)
+        died = (await books(server.address)).total("headway_worker_losses_total", kind="crashed")
+        assert died <= 3
+
+        async def told() -> bool:
+            return len(deaths(server)) == died
+
+        await until(told, "each death is in the log")
+        assert all(f"lost (crashed), {how}" in line for line in deaths(server))
 
         async def served() -> bool:
             return (await witness.ask(server.address, 1)).status == 200
@@ -88,13 +93,14 @@ async def test_of_64_of_which_one_kills_its_worker_63_are_answered_for_at_most_2
         await until(served, "the next worker serves")
         again = await witness.ask(server.address, offender)
         assert (again.status, again.json["code"]) == (500, "poison_request")
-        assert len(deaths(server)) == len(died), "what kills is not run any more"
+        after = (await books(server.address)).total("headway_worker_losses_total")
+        assert after == died, "what kills is not run any more"
         (kept,) = (await ask(server.address, "/quarantine")).json["quarantine"]
         assert how in kept["cause"]
         lifted = await ask(server.address, f"/quarantine/witness/1/{kept['content']}", method="DELETE")
         assert lifted.json == {"lifted": 1}
         assert (await witness.ask(server.address, offender)).json["code"] == "poison_request"
-        assert len(deaths(server)) > len(died), "it was tried again"
+        assert (await books(server.address)).total("headway_worker_losses_total") > died, "it was tried again"
 
 
 @in_a_loop

@@ -39,6 +39,8 @@ GOOD: list[bytes] = [
     chunked(PATH, gzip.compress(BODY, mtime=0), 30, "Content-Encoding: gzip"),
     post(PATH, BODY, f"Inference-Header-Content-Length: {len(BODY)}"),
     post(PATH, BODY, "X-Request-Timeout-Ms: 5000", "X-Priority: 2", "X-Request-Id: abc", "X-Tenant: t"),
+    post(PATH, BODY, "Idempotency-Key: k"),
+    post(PATH, gzip.compress(BODY, mtime=0), "Content-Encoding: gzip", "Idempotency-Key: k", "X-Request-Timeout-Ms: 1"),
     post(PATH, BODY, "Connection: Upgrade", "Upgrade: h2c"),
     post("/v2/models/affine/versions/1/infer", BODY, "Connection: close"),
     post("/v2/models/counter/generate_stream", b'{"count": 3}'),

@@ -47,7 +47,10 @@ def test_compiled_to_machine_code_the_scheduler_decides_the_very_same() -> None:
     assert digests(HEADWAY_COMPILED="1") == digests(HEADWAY_COMPILED="0")
 
 
-@pytest.mark.parametrize(("every", "seeds"), [(1, (2, 4, 11)), (7, (1, 3, 5, 6, 7, 20, 86))])
+RESTORED = [(1, (2, 4, 11)), (5, (324, 368, 377, 406)), (7, (1, 3, 5, 6, 7, 12, 20, 38, 86, 298))]
+
+
+@pytest.mark.parametrize(("every", "seeds"), RESTORED)
 def test_a_scheduler_restored_from_its_snapshot_goes_on_with_the_very_same_effects(
     every: int, seeds: tuple[int, ...]
 ) -> None:
@@ -63,6 +66,7 @@ def test_worlds_are_of_many_kinds() -> None:
     assert any(policy.hold for policy in policies)
     assert any(plan.faults.time_to_loss for plan in plans)
     assert any(plan.closed_loop_clients for plan in plans)
+    assert any(plan.faults.stalls.lasts for plan in plans)
     assert any(plan.faults.misdirected and plan.faults.stale and plan.faults.duplicate for plan in plans)
 
 

@@ -123,6 +123,7 @@ def test_bytes_that_are_not_text_are_a_configuration_error(tmp_path: Path) -> No
     [
         ("[limits]\nmax_body_mb = 64\nmax_queued_mb = 32", "limits.max_queued_mb"),
         ("[limits]\nmax_body_mb = 8\nmax_json_mb = 16", "limits.max_json_mb"),
+        ("[idempotency]\nmax_mb = 0.5\nmax_reply_kb = 600", "idempotency.max_reply_kb"),
         ("[workers]\nbackoff_s = 5\nmax_backoff_s = 1", "workers.max_backoff_s"),
         ("[server]\nssl_keyfile = 'k'", "server.ssl_keyfile"),
         ("[server]\nunix_socket = 's'\nssl_certfile = 'c'", "server.unix_socket"),

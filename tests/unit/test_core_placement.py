@@ -7,9 +7,11 @@ from headway.core.events import BatchCompleted, PartFailure, RequestCancelled, W
 from headway.core.ids import Capacity, Measurement
 from headway.core.losses import Loss
 from headway.core.outcomes import Outcome
+from headway.core.placement import Placement
 from headway.core.policy import BatchPolicy
 from headway.core.scheduler import Scheduler
 from headway.core.units import NEVER, ms, us
+from headway.core.workers import Worker, WorkerState
 from tests.unit.core_world import FLAT, LINEAR, A, B, V, World, arrive, dispatches, members, outcomes
 
 EXACT = tuple(Measurement(rows, 8, ms(10)) for rows in (1, 2, 4, 8, 16, 32) for _ in range(3))
@@ -297,3 +299,29 @@ def test_a_restored_scheduler_remembers_what_is_staged_and_whom_it_waits_for():
     twin.check()
     assert twin.snapshot() == world.scheduler.snapshot()
     assert twin.next_wakeup() == world.scheduler.next_wakeup()
+
+
+def two_that_run(second_stage_at):
+    """The first is expected back at 100 and overdue after 110, and nothing is staged for it; the second at 120, 200."""
+    placement = Placement()
+    for id, ends_at, stage_at, overdue_at in ((1, 100, NEVER, 110), (2, 120, second_stage_at, 200)):
+        worker = placement.workers[id] = Worker(id, None)
+        worker.state, worker.capacity, worker.batches = WorkerState.READY, Capacity(1), {id: None}
+        worker.ends_at, worker.stage_at, worker.overdue_at = ends_at, stage_at, overdue_at
+        placement.refresh(worker)
+    return placement
+
+
+def test_once_the_first_is_overdue_a_batch_may_be_staged_for_the_next():
+    placement = two_that_run(second_stage_at=90)
+    assert placement.pick(95) is None
+    assert placement.next_stage(95) == 111
+    assert placement.pick(111).id == 2
+
+
+def test_who_is_expected_back_does_not_depend_on_who_asked_before():
+    asked, fresh = two_that_run(second_stage_at=190), two_that_run(second_stage_at=190)
+    asked.pick(111)
+    assert (asked.next_free(150).id, fresh.next_free(150).id) == (2, 2)
+    assert (asked.next_stage(150), fresh.next_stage(150)) == (190, 190)
+    assert (asked.next_free(201), fresh.next_free(201)) == (None, None)

@@ -75,6 +75,7 @@ class Server:
             catalog(specs),
             self._runtime.send,
             limits=self._settings.limits,
+            idempotency=self._settings.idempotency,
             request_timeout_s=self._settings.server.request_timeout_s,
             access=Access(self._settings),
             gate=AdminGate(self._settings.server),
@@ -95,6 +96,7 @@ class Server:
             devices=lambda: devices(core),
             safety=lambda: self._runtime.safety,
             fallbacks=lambda: self._gateway.fallbacks,
+            idempotency=lambda: self._gateway.idempotency,
             shares=lambda: tenant_views.shares(core),
             rooms=lambda: tenant_views.rooms(core),
             stalls=lambda: failure_views.stalls(core, monotonic()),
@@ -176,6 +178,7 @@ class Server:
         recorder = self._runtime.recorder
         return {
             "http_connections": self._gateway.connections,
+            "idempotency_held_bytes": self._gateway.idempotency_held,
             "recorder_dropped_calls_total": recorder.dropped,
             "recorder_failures_total": recorder.failures,
         }

@@ -56,6 +56,13 @@ def written_limits(settings: Settings, written: Mapping[str, Any]) -> Iterator[F
             f"expected at most limits.max_body_mb ({limits.max_body_mb:g}), got {limits.max_json_mb:g}: "
             "JSON is a body, and no larger one is let in",
         )
+    keys = settings.idempotency
+    if "max_reply_kb" in written.get("idempotency", {}) and keys.max_reply_kb > keys.max_mb * 1024:
+        yield (
+            "idempotency.max_reply_kb",
+            f"expected at most idempotency.max_mb, which is {keys.max_mb:g} MiB, got {keys.max_reply_kb}: "
+            "no larger reply could ever be kept",
+        )
 
 
 def listening(settings: Settings) -> Iterator[Found]:

@@ -280,6 +280,19 @@ class Limits(Struct, frozen=True, forbid_unknown_fields=True):
     max_queued_mb: Annotated[float, Meta(gt=0)] = 1024
 
 
+class Idempotency(Struct, frozen=True, forbid_unknown_fields=True):
+    """Replies that are kept for requests with an `Idempotency-Key`, for whoever sends the same again with it.
+
+    keep_s: for how long, from the reply on. 0 = not at all: the same again joins what runs, and else runs.
+    max_mb: of all keys and the replies kept under them; beyond it the tenant that has most loses its oldest.
+    max_reply_kb: of one reply; a larger one is not kept.
+    """
+
+    keep_s: Span = 600
+    max_mb: Annotated[float, Meta(gt=0)] = 64
+    max_reply_kb: Positive = 1024
+
+
 class Scheduling(Struct, frozen=True, forbid_unknown_fields=True):
     """The order in which requests are served.
 
@@ -334,6 +347,7 @@ class Settings(Struct, frozen=True, forbid_unknown_fields=True):
 
     server: Server = Server()
     limits: Limits = Limits()
+    idempotency: Idempotency = Idempotency()
     scheduling: Scheduling = Scheduling()
     workers: Workers = Workers()
     recorder: Recorder = Recorder()

@@ -193,9 +193,7 @@ def _dies(state: State, pool: Pool, cause: str, now: Instant) -> None:
     lasts = breaker.until - now
     detail = f"{cause}; the {breaker.deaths}th worker of {pool.version} in a row"
     state.effects.append(ReportCircuit(pool.version, True, lasts, detail))
-    for part in [part for queue in list(pool.keys.values()) for part in queue.waiting()]:
-        if part.request.id in state.requests:
-            state.resolve(part.request, Outcome.CIRCUIT_OPEN, detail, lasts)
+    state.refuse_waiting(pool, Outcome.CIRCUIT_OPEN, detail, lasts)
 
 
 def _tells_of_suspects(state: State, batch: RunningBatch, pool: Pool) -> None:

@@ -114,7 +114,7 @@ class Device:
                 continue
             worker = pool.placement.pick(now)
             if worker is None:
-                self.wake = min(self.wake, pool.placement.next_stage())
+                self.wake = min(self.wake, pool.placement.next_stage(now))
                 continue
             queue = pool.agenda.first()
             if queue is None:

@@ -25,7 +25,7 @@ RETRY_NO_WORKER: Duration = seconds(10)
 def decide(state: State, device: Device, now: Instant) -> None:
     for pool in device.pools.values():
         if pool.waiting and not pool.placement.has_worker:
-            _refuse_all(state, pool)
+            state.refuse_waiting(pool, Outcome.NO_WORKER, *_why_nobody(pool, now))
     while (turn := device.next_turn(now)) is not None:
         pool, worker, queue = turn
         leader = queue.turns.first()
@@ -76,6 +76,8 @@ def _dispatch(state: State, pool: Pool, worker: Worker, queue: KeyQueue, tenant:
     if not staged:
         placement.began(worker, running, pool.cost, now)
     pool.taken(batch.members, accounts)
+    for part in batch.members:
+        part.request.begun = True
     refs = [PartRef(part.request.id, part.index) for part in batch.members]
     reason = _reason(state, pool, batch, before, now)
     state.effects.append(DispatchBatch(worker.id, number, queue.key, tuple(refs), reason))
@@ -108,6 +110,7 @@ def _admit(state: State, pool: Pool, worker: Worker, queue: KeyQueue, tenant: Te
     account = tenant.account
     pool.fair.served(account)
     head.state = RUNNING
+    request.begun = True
     queue.left((head,), (tenant,))
     pool.taken((head,), (account,))
     request.attempt += 1
@@ -120,14 +123,6 @@ def _admit(state: State, pool: Pool, worker: Worker, queue: KeyQueue, tenant: Te
 def _after(state: State, pool: Pool, queue: KeyQueue, now: Instant) -> None:
     pool.tidy(queue)
     state.timers.arm(pool, queue, now)
-
-
-def _refuse_all(state: State, pool: Pool) -> None:
-    waiting = [part for queue in pool.keys.values() for part in queue.waiting()]
-    waiting.sort(key=lambda part: part.seq)
-    detail, after = _why_nobody(pool, state.now)
-    for request in dict.fromkeys(part.request for part in waiting):
-        state.resolve(request, Outcome.NO_WORKER, detail, after)
 
 
 def _why_nobody(pool: Pool, now: Instant) -> tuple[str, Duration]:

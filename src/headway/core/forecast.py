@@ -108,6 +108,6 @@ def _until_free(pool: Pool, now: Instant) -> Duration:
     """Until the first worker is through with what it has."""
     if pool.placement.free:
         return 0
-    busy = pool.placement.next_free()
+    busy = pool.placement.next_free(now)
     staged = sum(batch.predicted for batch in busy.batches.values() if batch.waits) if busy is not None else 0
     return staged + (max(0, busy.ends_at - now) if busy is not None else 0)

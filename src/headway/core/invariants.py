@@ -186,7 +186,7 @@ def _stages_first(device: Device, ready: list[Pool], now: Instant) -> bool:
     """Whether it is the turn of a version all of whose workers are busy, for a batch that waits for cores too."""
     others = [queue.entry for pool in ready if (queue := pool.agenda.first()) is not None and queue.entry is not None]
     for pool in device.pools.values():
-        worker, queue = pool.placement.next_free(), pool.agenda.first()
+        worker, queue = pool.placement.next_free(now), pool.agenda.first()
         if not pool.waiting or pool.placement.free or worker is None or queue is None or queue.entry is None:
             continue
         due = worker.stage_at <= now <= worker.overdue_at and leaves_at(pool, queue, worker, now) <= now

@@ -39,7 +39,7 @@ def leaves_at(pool: Pool, queue: KeyQueue, worker: Worker, now: Instant) -> Inst
         return NEVER if _is_tried_later(pool, queue, worker, now) else _staged_at(pool, queue, worker, now)
     if policy.hold or pool.draining or pool.pressure or pool.waiting != queue.count or pool.device.is_contended:
         return now  # others wait, or may come, who are not to be kept
-    busy, head = pool.placement.next_free(), queue.head()
+    busy, head = pool.placement.next_free(now), queue.head()
     if busy is None or head is None or busy.ends_at <= now:
         return now
     ceiling = min(queue.oldest() + pool.max_queue_delay, head.latest_start)

@@ -101,19 +101,27 @@ class Placement:
         """The fastest of those that have been free longest; else one that a batch may be staged for."""
         if self.free:
             return min(islice(self.free.values(), LOOK_AT_WORKERS), key=_pace)
-        while (worker := self._running.first()) is not None and worker.overdue_at < now:
-            worker.ends_at = worker.stage_at = worker.free_at = worker.overdue_at = NEVER
+        worker = self._back_first(now)
         return worker if worker is not None and worker.stage_at <= now else None
 
-    def next_stage(self) -> Instant:
+    def next_stage(self, now: Instant) -> Instant:
         """When a batch may first be staged. NEVER: it will be an answer that frees a worker."""
-        worker = self._running.first()
-        return NEVER if worker is None else worker.stage_at
+        worker = self._back_first(now)
+        if worker is None:
+            return NEVER
+        others_turn = worker.overdue_at + 1 if len(self.busy) > 1 else NEVER
+        return min(worker.stage_at, others_turn)
 
-    def next_free(self) -> Worker | None:
+    def next_free(self, now: Instant) -> Worker | None:
         """The busy worker that is expected to be free first; None where nobody knows."""
-        worker = self._running.first()
+        worker = self._back_first(now)
         return worker if worker is not None and worker.ends_at < NEVER else None
+
+    def _back_first(self, now: Instant) -> Worker | None:
+        """Who is expected back first, the overdue last: every question passes here, so none is answered from before."""
+        while (worker := self._running.first()) is not None and worker.overdue_at < now:
+            worker.ends_at = worker.stage_at = worker.free_at = worker.overdue_at = NEVER
+        return worker
 
     def began(self, worker: Worker, batch: RunningBatch, cost: CostModel, now: Instant) -> None:
         """It runs this batch from now on, as far as one can tell."""

@@ -164,6 +164,10 @@ class Pool:
             self.work_waiting -= part.work
         self.waiting -= len(parts)
 
+    def waiting_parts(self) -> list[QueuedPart]:
+        """All that wait, in order of arrival."""
+        return sorted((part for queue in self.keys.values() for part in queue.waiting()), key=lambda part: part.seq)
+
     def give_up(self, part: QueuedPart) -> KeyQueue:
         """A waiting part leaves without having run. Its state says so already."""
         queue = self.keys[self._name(part)]
@@ -181,7 +185,7 @@ class Pool:
 
     def reconfigure(self, policy: BatchPolicy) -> list[KeyQueue]:
         """Other rules: every waiting part is put back by them. Returns the queues."""
-        parts = sorted((part for queue in self.keys.values() for part in queue.waiting()), key=lambda part: part.seq)
+        parts = self.waiting_parts()
         self._govern(policy)
         for queue in self.keys.values():
             queue.timer = NEVER  # a timer of a queue that is no more

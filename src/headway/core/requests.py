@@ -36,6 +36,7 @@ class Request:
 
     unfinished: parts that are not DONE.  waiting: parts that are WAITING.
     emitted: results of a sequence that were passed on.
+    begun: something of it was handed to a worker; whatever becomes of that, its room is not taken back any more.
     doubling: of the length of its longest part: the range of lengths that it counts in.
     foreseen: from its arrival until it is answered, as was expected then; 0: nobody asked.
     meters: of the limits that it counts on.
@@ -45,6 +46,7 @@ class Request:
     __slots__ = (
         "arrived",
         "attempt",
+        "begun",
         "bytes",
         "deadline",
         "doubling",
@@ -84,6 +86,7 @@ class Request:
         self.unfinished = 0
         self.waiting = 0
         self.attempt = 0
+        self.begun = False
         self.emitted = 0
         self.doubling = 0
         self.foreseen: Duration = 0

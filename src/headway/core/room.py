@@ -2,7 +2,7 @@
 
 A tenant's part of a room is its weight among those that have something in it. As long as there is
 room anybody may take it. Once it is full, who has less than its part gets what the tenant furthest
-beyond its own has borrowed: the newest request of that tenant which waits as a whole is refused.
+beyond its own has borrowed: the newest request of that tenant of which nothing was ever run is refused.
 A room may be full in more than one way (requests, rows); what counts for a tenant is that of which
 it has the greatest part (dominant resource fairness: Ghodsi et al. 2011).
 
@@ -21,7 +21,7 @@ from headway.core.requests import Request
 from headway.core.shares import units
 
 LOOK_AT_TENANTS = 32
-"""That are beyond their part, up to which one is looked for that has a request that waits as a whole."""
+"""That are beyond their part, up to which one is looked for that has a request of which nothing was run."""
 
 Amount = tuple[int, ...]
 """As many of each kind that a room has limits for."""
@@ -50,12 +50,12 @@ class Holding:
         self.entry: tuple[Any, ...] | None = None
 
     def pop_newest(self) -> Request | None:
-        """Of its length that has the most, the newest that waits as a whole; else of the next."""
+        """Of its length that has the most, the newest of which nothing was ever run; else of the next."""
         for length in sorted(self.counts, key=lambda length: (-self.counts[length], -length)):
             stack = self.newest[length]
             while stack:
-                request = stack.pop()  # one of which something ran already never waits as a whole again
-                if request.parts and request.waiting == len(request.parts):
+                request = stack.pop()
+                if request.parts and not request.begun:
                     return request
         return None
 
@@ -186,8 +186,8 @@ class Room:
         return 0 if holding is None else max(0, holding.used[0] - int(self.part(tenant) * self.limits[0]))
 
     def newest_borrowed(self, newcomer: Tenant) -> Request | None:
-        """Of whoever is furthest beyond its part once the newcomer is in, and has one that waits as a whole; None where
-        nobody is. A request that reaches beyond the part counts as borrowed, all of it."""
+        """Of whoever is furthest beyond its part once the newcomer is in, and has one of which nothing was run; None
+        where nobody is. A request that reaches beyond the part counts as borrowed, all of it."""
         if self._furthest is None:
             self._furthest = Agenda(self._beyond)
             for holding in self.holdings.values():
@@ -200,7 +200,7 @@ class Room:
             if furthest is None or self.dominant(furthest) <= self.part_beside(furthest, newcomer):
                 break
             found = furthest.pop_newest()
-            if found is None:  # all that it has runs in part
+            if found is None:  # all that it has was begun
                 self._furthest.remove(furthest)
                 passed_over.append(furthest)
         for holding in passed_over:

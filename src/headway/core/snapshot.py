@@ -22,7 +22,7 @@ from headway.core.state import State
 from headway.core.tenancy import RateLimit, TenantPolicy
 from headway.core.workers import RunningBatch, RunningSequence, Worker, WorkerState
 
-FORMAT = 10
+FORMAT = 11
 
 
 def take(state: State) -> dict[str, Any]:
@@ -107,6 +107,7 @@ def _request(request: Request, parts: list[QueuedPart], open: bool) -> dict[str,
         "priority": request.priority,
         "arrived": request.arrived,
         "attempt": request.attempt,
+        "begun": request.begun,
         "emitted": request.emitted,
         "foreseen": request.foreseen,
         "parts": [
@@ -132,6 +133,7 @@ def _restore_request(state: State, saved: dict[str, Any]) -> list[QueuedPart]:
         saved["arrived"],
     )
     request.attempt, request.emitted, request.foreseen = saved["attempt"], saved["emitted"], saved["foreseen"]
+    request.begun = saved["begun"]
     parts = []
     for *fields, apart, deaths, spoiled, tight, part_state in saved["parts"]:
         index, rows, length, size, due, latest_start, seq, work, lane = fields
@@ -292,5 +294,7 @@ def _requeue(state: State, parts: Iterable[QueuedPart]) -> None:
     waiting = [part for part in parts if part.state is PartState.WAITING]
     for part in sorted(waiting, key=lambda part: part.seq):
         pool = part.request.pool
-        queue = pool.put_back(part, pool.fair.accounts[part.request.tenant])
-        state.timers.arm(pool, queue, state.now)
+        pool.put_back(part, pool.fair.accounts[part.request.tenant])
+    for pool in state.pools.values():
+        for queue in pool.keys.values():
+            state.timers.arm(pool, queue, state.now)

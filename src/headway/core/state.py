@@ -130,6 +130,11 @@ class State:
             self._measure(request, outcome, request.pool.linger)
         request.parts = []  # or request and parts would keep each other until a garbage collection
 
+    def refuse_waiting(self, pool: Pool, outcome: Outcome, detail: str, retry_after: Duration) -> None:
+        """Every request of which something waits there, in order of arrival."""
+        for request in dict.fromkeys(part.request for part in pool.waiting_parts()):
+            self.resolve(request, outcome, detail, retry_after)
+
     def _learn(self, request: Request, outcome: Outcome) -> None:
         """How its forecast turned out. One that ran out of time would have taken longer than that."""
         outlook, took = request.pool.outlook, self.now - request.arrived

@@ -38,6 +38,7 @@ SERVED_BY = b"x-headway-served-by"
 class Call(ABC):
     """One request that the runtime has. Subclasses say what becomes of its answer.
 
+    model: that was asked, the last of them.
     again: gives it to its model's fallback, if there is one and it was not asked yet. Raises HeadwayError.
     refusal: what the model itself said, once its fallback was asked.
     served_by: the fallback that answers, as MODEL/VERSION.  on_served: called when it has.
@@ -45,6 +46,7 @@ class Call(ABC):
 
     def __init__(self, calls: Calls, request: Request) -> None:
         self.id = 0
+        self.model = ""
         self.calls = calls
         self.request = request
         self.pending = Pending()
@@ -128,7 +130,7 @@ class Calls:
     ) -> None:
         self._send = send
         self._clock = clock
-        self._longest = longest
+        self.longest = longest
         self.error_response = error_response
         self._in_flight: dict[int, Call] = {}
         self._last_id = 0
@@ -150,10 +152,11 @@ class Calls:
         """Hand the request over. size: payload bytes."""
         self._last_id += 1
         call.id = self._last_id
+        call.model = key.model
         self._in_flight[call.id] = call
         request = call.request
         request.on_disconnect = call.cancelled
-        timeout = self._longest if options.timeout is None else min(options.timeout, self._longest)
+        timeout = self.longest if options.timeout is None else min(options.timeout, self.longest)
         self._send(
             Submit(
                 request=call.id,
@@ -183,6 +186,7 @@ class Calls:
         if call is None:
             self._send(Cancel(message.request))  # its client went away while the reply was under way
             return
+        call.request.heard(message.outcome, message.begun, call.model)
         if call.again is not None and self._fell_back(call, message):
             self._send(Cancel(message.request))  # that reply will never be written
             return

@@ -8,7 +8,10 @@ from headway.gateway.exchange import Request, Response
 
 ANY = "*"
 METHODS = b"GET, HEAD, POST"
-EXPOSED = b"x-request-id, retry-after, x-should-retry, x-headway-served-by, inference-header-content-length"
+EXPOSED = (
+    b"x-request-id, retry-after, x-should-retry, x-headway-served-by, idempotency-replayed, "
+    b"inference-header-content-length"
+)
 MAX_AGE_S = b"600"
 DEFAULT_HEADERS = b"authorization, content-type"
 

@@ -22,6 +22,7 @@ from headway.gateway.catalog import Catalog, Version
 from headway.gateway.errors import BadRequest, HeadwayError, InternalError, ModelBroke
 from headway.gateway.exchange import Pending, Request, Response
 from headway.gateway.fallback import Fallbacks
+from headway.gateway.idempotency import KEY, KeyedCalls
 from headway.gateway.json_errors import in_words
 from headway.gateway.json_tensors import text
 from headway.gateway.options import Options
@@ -63,10 +64,11 @@ log = logging.getLogger("headway.gateway")
 class EmbeddingsApi:
     """`load` before the first request."""
 
-    def __init__(self, catalog: Catalog, calls: Calls, fallbacks: Fallbacks, max_parts: int) -> None:
+    def __init__(self, catalog: Catalog, calls: Calls, fallbacks: Fallbacks, keyed: KeyedCalls, max_parts: int) -> None:
         self._catalog = catalog
         self._calls = calls
         self._fallbacks = fallbacks
+        self._keyed = keyed
         self._max_parts = max_parts
         self._pool = ThreadPoolExecutor(TOKENIZER_THREADS, thread_name_prefix="headway-tokenizer")
         self._tokenizers: dict[tuple[str, int], TextTokenizer] = {}
@@ -87,6 +89,12 @@ class EmbeddingsApi:
         body = _decode(request.body)
         caller.check_model(body.model)
         version = self._catalog.version(body.model, None)
+        if KEY in request.headers:
+            asked = ("embeddings",)
+            return self._keyed.submit(request, caller, asked, lambda own: self._run(own, version, body, options))
+        return self._run(request, version, body, options)
+
+    def _run(self, request: Request, version: Version, body: EmbeddingsBody, options: Options) -> Pending:
         job = _Job(self._calls, version, body, request, options)
         return self._fallbacks.submit(job.call, version, lambda to: self._send(job, to))
 

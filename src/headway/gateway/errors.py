@@ -119,6 +119,13 @@ class ExpectationFailed(ClientError):
     http_status = 417
 
 
+class KeyReused(ClientError):
+    """An idempotency key that came with another request before."""
+
+    code = "idempotency_key_reused"
+    http_status = 422
+
+
 class HeadersTooLarge(ClientError):
     code = "headers_too_large"
     http_status = 431
@@ -169,6 +176,14 @@ class GivenUp(NotReady):
 
 class TooManyBodies(ServerError):
     """The edge's own share of being overloaded: bodies that are read and not yet the runtime's."""
+
+    code = "overloaded"
+    http_status = 503
+    retryable = True
+
+
+class TooManyKeys(ServerError):
+    """Requests that run under idempotency keys fill all the room that there is for keys."""
 
     code = "overloaded"
     http_status = 503

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol, TypeAlias
 
+from headway.core.outcomes import Outcome
 from headway.gateway.budget import Reservation
 
 JSON = b"application/json"
@@ -92,6 +93,9 @@ class Request:
             self.body = b""
             self.reservation.release()
             self.reservation = None
+
+    def heard(self, outcome: Outcome, begun: bool, model: str) -> None:
+        """What became of it at this model, which may not be the last that is asked. begun: it may have been run."""
 
     def written(self) -> None:
         self._end(self.on_written)

@@ -12,7 +12,7 @@ from typing import cast
 
 import msgspec
 
-from headway.config.settings import Limits, ModelSettings, Server
+from headway.config.settings import Idempotency, Limits, ModelSettings, Server
 from headway.core.units import seconds
 from headway.gateway.access import OPEN, Access
 from headway.gateway.admin import AdminGate, local_gate
@@ -24,6 +24,7 @@ from headway.gateway.errors import HeadwayError, InternalError, Unauthenticated,
 from headway.gateway.exchange import Handler, Pending, Request, Response, Stream
 from headway.gateway.fallback import Fallbacks
 from headway.gateway.http import PLAIN, HttpServer
+from headway.gateway.idempotency import KeyedCalls
 from headway.gateway.quarantine import Quarantine
 from headway.gateway.router import Router, path_of
 from headway.gateway.routes import Explain, Metrics, Reload, Routes, Statistics
@@ -34,6 +35,7 @@ log = logging.getLogger("headway.gateway")
 
 
 DEFAULT_LIMITS = Limits()
+DEFAULT_IDEMPOTENCY = Idempotency()
 
 
 class Gateway:
@@ -51,6 +53,7 @@ class Gateway:
         send: Callable[[ToRuntime], None],
         *,
         limits: Limits = DEFAULT_LIMITS,
+        idempotency: Idempotency = DEFAULT_IDEMPOTENCY,
         request_timeout_s: float = 60,
         access: Access = OPEN,
         gate: AdminGate | None = None,
@@ -66,7 +69,8 @@ class Gateway:
         self.catalog = Catalog(models, now, stalls)
         self._calls = Calls(send, now, seconds(request_timeout_s), _error_response)
         self._fallbacks = Fallbacks(self.catalog)
-        self._embeddings = EmbeddingsApi(self.catalog, self._calls, self._fallbacks, limits.max_parts)
+        self._keyed = KeyedCalls(idempotency, self.catalog, self._calls, now)
+        self._embeddings = EmbeddingsApi(self.catalog, self._calls, self._fallbacks, self._keyed, limits.max_parts)
         started = int(time.time())
         self._gate = gate or local_gate()
         self._routes = Routes(
@@ -74,6 +78,7 @@ class Gateway:
             self._calls,
             self._embeddings,
             self._fallbacks,
+            self._keyed,
             access,
             self._gate,
             limits.max_parts,
@@ -107,6 +112,16 @@ class Gateway:
     def fallbacks(self) -> dict[tuple[str, str], int]:
         """(Model that was asked, model that answered in its place) -> replies, since the start."""
         return self._fallbacks.served
+
+    @property
+    def idempotency(self) -> dict[str, int]:
+        """What became of idempotency keys -> how often, since the start."""
+        return self._keyed.counts
+
+    @property
+    def idempotency_held(self) -> int:
+        """Bytes of idempotency keys and of what is kept under them."""
+        return self._keyed.held
 
     @property
     def connections(self) -> int:
@@ -145,6 +160,7 @@ class Gateway:
         self._http.close()
         self._admin.close()
         self._embeddings.close()
+        self._keyed.close()
 
     def deliver(self, message: ToGateway) -> None:
         """A message of the runtime, in the event loop's thread."""

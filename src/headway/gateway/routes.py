@@ -23,6 +23,7 @@ from headway.gateway.embeddings import EmbeddingsApi
 from headway.gateway.errors import NotFound, NotImplementedHere
 from headway.gateway.exchange import Pending, Request, Response, Stream
 from headway.gateway.fallback import Fallbacks
+from headway.gateway.idempotency import KEY, KeyedCalls, refuse_key
 from headway.gateway.model_pages import configuration, index, metadata, wants_ready_only
 from headway.gateway.oip import check, read_body
 from headway.gateway.options import read_options
@@ -56,6 +57,7 @@ class Routes:
         calls: Calls,
         embeddings: EmbeddingsApi,
         fallbacks: Fallbacks,
+        keyed: KeyedCalls,
         access: Access,
         gate: AdminGate,
         max_parts: int,
@@ -75,6 +77,7 @@ class Routes:
         self._calls = calls
         self._embeddings = embeddings
         self._fallbacks = fallbacks
+        self._keyed = keyed
         self.access = access
         """Exchanged when the settings change."""
         self._gate = gate
@@ -200,6 +203,12 @@ class Routes:
 
     def infer(self, request: Request, at: Parameters) -> Pending:
         caller, version = self._asked(request, at)
+        if KEY in request.headers:
+            asked = ("infer", version.model, at.get("version", ""))
+            return self._keyed.submit(request, caller, asked, lambda own: self._infer(own, caller, version))
+        return self._infer(request, caller, version)
+
+    def _infer(self, request: Request, caller: Caller, version: Version) -> Pending:
         call = WholeCall(self._calls, request)
         return self._fallbacks.submit(call, version, lambda to: self._send(call, caller, to))
 
@@ -215,11 +224,13 @@ class Routes:
 
     def generate(self, request: Request, at: Parameters) -> Pending:
         caller, version = self._asked(request, at)
+        refuse_key(request)
         options = read_options(request, caller, {})
         return stream.generate(self._calls, self._fallbacks, version, request, options)
 
     def generate_stream(self, request: Request, at: Parameters) -> Pending:
         caller, version = self._asked(request, at)
+        refuse_key(request)
         options = read_options(request, caller, {})
         return stream.generate_stream(self._calls, self._fallbacks, version, request, options)
 
@@ -289,6 +300,7 @@ class Routes:
         version = self._version(at)
         content = content_of(at["content"]) if "content" in at else 0
         lifted = self._quarantine.lift(VersionId(version.model, version.number), content)
+        self._keyed.release(version.model)
         if content and not lifted:
             raise NotFound(f"content {at['content']} of {version.model}/{version.number} is not in quarantine")
         return _json({"lifted": lifted})

@@ -244,7 +244,8 @@ class EffectRunner:
             self._unwritten[submit.request] = info
             if len(self._unwritten) > MAX_UNWRITTEN:
                 del self._unwritten[next(iter(self._unwritten))]
-        self._deliver(Reply(submit.request, outcome, detail, retry_after, outputs, timings))
+        begun = held.sent_at != 0
+        self._deliver(Reply(submit.request, outcome, detail, retry_after, outputs, timings, begun))
 
     # -- the gateway's notes -------------------------------------------------------------------
 

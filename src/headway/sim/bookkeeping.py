@@ -14,7 +14,7 @@ from headway.core.outcomes import Outcome
 from headway.core.policy import BatchPolicy
 from headway.core.units import NEVER, Instant
 from headway.sim.allowances import Allowances
-from headway.sim.ledger import Ledger, TrackedBatch, TrackedRequest, TrackedVersion, TrackedWorker
+from headway.sim.ledger import Ledger, TrackedRequest, TrackedVersion, TrackedWorker
 from headway.sim.lending import NO_ROOM, Lending
 from headway.sim.retrials import BLAMED, Retrials
 
@@ -37,16 +37,17 @@ class Bookkeeper:
     """Of this call: requests that arrived, and those whose sequence moved on.
 
     retrials: what may become of those whose execution came to nothing.
-    taken_back: batches that were staged behind what hangs.  cleared: workers that were suspected and have answered.
+    cleared: workers that were suspected and have answered.
     left: (worker, request, attempt) of the sequences that ended, or whose worker did.
+    ended: the parts of batches that ended, or whose worker did.
     """
 
     def __init__(self, ledger: Ledger) -> None:
         self.arrived: dict[RequestId, TrackedRequest] = {}
         self.emitting: dict[RequestId, TrackedRequest] = {}
-        self.taken_back: dict[BatchId, TrackedBatch] = {}
         self.cleared: dict[WorkerId, None] = {}
         self.left: dict[tuple[WorkerId, RequestId, int], None] = {}
+        self.ended: dict[tuple[WorkerId, BatchId], tuple[PartRef, ...]] = {}
         self._ledger = ledger
         self._lending = Lending(ledger)
         self._allowances = Allowances(ledger)
@@ -94,9 +95,9 @@ class Bookkeeper:
         self._lending.reclaimed = deque(request for request, outcome in outcomes if outcome is Outcome.RECLAIMED)
         self.arrived.clear()
         self.emitting.clear()
-        self.taken_back.clear()
         self.cleared.clear()
         self.left.clear()
+        self.ended.clear()
         for event in events:
             self._apply[type(event)](event)
         self._expire()
@@ -118,7 +119,7 @@ class Bookkeeper:
             worker = self._ledger.workers[effect.worker]
             first = next(iter(worker.batches))
             assert effect.batch in worker.batches and effect.batch != first, f"{effect}: it is not staged there"
-            self.taken_back[effect.batch] = worker.batches[effect.batch]
+            self.ended[effect.worker, effect.batch] = worker.batches[effect.batch].parts
             self.retrials.taken_back(worker, effect)
 
     # -- configuration --------------------------------------------------------------------------------
@@ -258,6 +259,7 @@ class Bookkeeper:
             return
         for request, attempt in worker.sequences:
             self.left[event.worker, request, attempt] = None
+        self.ended.update(((event.worker, number), batch.parts) for number, batch in worker.batches.items())
         self.retrials.worker_ended(worker, event, self._now)
         version = self._ledger.versions[worker.version]
         if isinstance(event, ev.WorkerLost) and event.loss in BLAMED and version.circuit.dies(self._now):
@@ -309,10 +311,13 @@ class Bookkeeper:
     def _take_batch(self, worker: WorkerId, batch: int) -> tuple[PartRef, ...]:
         tracked = self._ledger.workers.get(worker)
         running = None if tracked is None else tracked.batches.pop(batch, None)
-        if tracked is not None and running is not None and tracked.suspected == batch:
+        if tracked is None or running is None:
+            return ()
+        if tracked.suspected == batch:
             tracked.suspected = None
             self.cleared[worker] = None
-        return () if running is None else running.parts
+        self.ended[worker, batch] = running.parts
+        return running.parts
 
     def _tokens_emitted(self, event: ev.TokensEmitted) -> None:
         request = self._ledger.open.get(event.request)

@@ -28,6 +28,7 @@ from headway.core.ids import RequestId
 from headway.core.scheduler import Scheduler
 from headway.core.units import NEVER, Instant
 from headway.sim.agenda import Action, Agenda
+from headway.sim.stalls import NO_STALLS
 from headway.sim.workloads import Arrival
 
 
@@ -42,6 +43,7 @@ class Driver:
 
     on: kind of effect -> who carries it out. A kind without an entry is nobody's business.
     requests: the arrivals that have no outcome yet.
+    stalls: of the loop that this is: the world goes on, and the core is called when it is over.
     """
 
     def __init__(self, scheduler: Scheduler, observers: tuple[Observer, ...] = ()) -> None:
@@ -50,6 +52,7 @@ class Driver:
         self.now: Instant = 0
         self.calls = 0
         self.requests: dict[RequestId, Arrival] = {}
+        self.stalls = NO_STALLS
         self.on: dict[type[Effect], Callable[[Any], None]] = {
             DispatchBatch: _nothing,
             AdmitSequence: _nothing,
@@ -83,9 +86,12 @@ class Driver:
             self.step(due)
 
     def step(self, now: Instant) -> None:
-        """One call of the core, at `now`."""
-        self.now = max(self.now, now)
-        self._agenda.run_due(self.now)
+        """One call of the core, at `now` or when the loop stands still no longer."""
+        called = self.stalls.over(max(self.now, now))
+        while (due := self._agenda.next()) <= called:
+            self.now = max(self.now, due)
+            self._agenda.run_due(self.now)
+        self.now = called
         events, self._mailbox = self._mailbox, []
         effects = self.scheduler.handle(events, self.now)
         self.calls += 1

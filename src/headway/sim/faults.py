@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from headway.core.units import MILLISECOND, Duration
+from headway.sim.stalls import NO_STALLS, Stalls
 
 
 @dataclass(frozen=True, slots=True)
@@ -12,7 +13,7 @@ class Faults:
     """Probabilities, each per batch or step unless it says otherwise.
 
     hang: no answer, until the worker is given up.
-    stalls: it stands still for up to `stall`, and then goes on as if nothing had been.
+    pauses: it stands still for up to `pause`, and then goes on as if nothing had been.
     stale: a dead worker's answer still arrives.
     misdirected: an answer arrives in the name of a worker that never ran the batch.
     load_fails: per start. gap: per ended worker, that its successor is not announced at once.
@@ -20,6 +21,7 @@ class Faults:
     raises, kills: per content: whatever runs it raises, or dies.
     blameless: per death of a worker that runs something, that it was killed from outside.
     time_to_loss, time_to_drain, time_to_device_loss: mean time between two such events in the whole fleet (0: never).
+    stalls: of the loop that calls the core.
     grid: delays are multiples of it.
     """
 
@@ -29,8 +31,8 @@ class Faults:
     slow: float = 0
     slow_factor: int = 10
     hang: float = 0
-    stalls: float = 0
-    stall: Duration = 0
+    pauses: float = 0
+    pause: Duration = 0
     duplicate: float = 0
     stale: float = 0
     misdirected: float = 0
@@ -43,6 +45,7 @@ class Faults:
     time_to_loss: Duration = 0
     time_to_drain: Duration = 0
     time_to_device_loss: Duration = 0
+    stalls: Stalls = NO_STALLS
     grid: Duration = MILLISECOND
 
 

@@ -286,8 +286,8 @@ class Fleet:
         if self._happens(self.faults.hang):
             worker.free_at = NEVER
             return  # it says nothing any more, and is for the core to give up
-        if self._happens(self.faults.stalls):
-            duration += self._rng.randrange(self.faults.stall) // self.faults.grid * self.faults.grid
+        if self._happens(self.faults.pauses):
+            duration += self._rng.randrange(self.faults.pause) // self.faults.grid * self.faults.grid
         answer = self._answer(effect, duration)
         if any(self.is_killer(request) for request, _ in effect.parts):
             self._driver.at(begins + duration // 2, lambda: self._dies_of(worker, effect.batch))

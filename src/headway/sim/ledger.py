@@ -24,7 +24,7 @@ class TrackedRequest:
     """A request without an outcome.
 
     due: arrival plus the patience of its class. waiting: parts not yet dispatched.
-    running: part -> its batch. undone: parts without a result.
+    running: part -> its batch. undone: parts without a result. begun: something of it was handed to a worker.
     """
 
     event: RequestArrived
@@ -36,6 +36,7 @@ class TrackedRequest:
     emitted: int = 0
     delivered: int = 0
     engine: tuple[WorkerId, int] | None = None
+    begun: bool = False
 
     @property
     def version(self) -> VersionId:
@@ -209,6 +210,7 @@ class Ledger:
 
     def start(self, request: TrackedRequest, part: int, batch: BatchId) -> None:
         del request.waiting[part]
+        request.begun = True
         request.running[part] = batch
         if not request.waiting:
             del self.versions[request.version].waiting[request.event.request]

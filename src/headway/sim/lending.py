@@ -28,7 +28,7 @@ class Lending:
         while self.is_full(request):
             assert self.reclaimed, f"{request.event} was let in, and there was no room"
             victim = self._ledger.open[self.reclaimed.popleft()]
-            assert len(victim.waiting) == len(victim.event.parts), f"{victim.event} lost its room and ran in part"
+            assert not victim.begun, f"{victim.event} lost its room, and something of it was run"
             whose, by = victim.event.tenant, request.event.tenant
             if self._version_is_full(request):
                 assert victim.version == request.version, f"{victim.event} had no room that {request.event} could use"
@@ -40,7 +40,7 @@ class Lending:
             if whose != by:
                 assert parts[by] <= 1, f"{story}: that one has had its own"
                 assert parts[whose] > 1, f"{story}: that was its own"
-                able = {each.event.tenant for each in holders if _waits_whole(each)} - {by}
+                able = {each.event.tenant for each in holders if not each.begun} - {by}
                 assert parts[whose] == max(parts[tenant] for tenant in able), f"{story}: unfairly"
             self._ledger.owe(victim.event.request, Outcome.RECLAIMED)
 
@@ -51,12 +51,12 @@ class Lending:
         if self._ledger.memory_high or self._bytes_are_full(request) or not self._version_is_full(request):
             return
         parts = self._parts(version, request)
-        able = {each.event.tenant for each in version.waiting.values() if _waits_whole(each)}
+        able = {each.event.tenant for each in version.waiting.values() if not each.begun}
         beyond = max((parts[tenant] for tenant in able), default=Fraction(0))
         furthest = [tenant for tenant in able if parts[tenant] == beyond > 1]
         if parts[request.event.tenant] >= 1 or not furthest:
             return
-        lent = [each for each in version.waiting.values() if each.event.tenant in furthest and _waits_whole(each)]
+        lent = [each for each in version.waiting.values() if each.event.tenant in furthest and not each.begun]
         has_to_go = len(version.waiting) + 1 - version.policy.max_queued_requests
         enough = has_to_go <= 1 and all(self._rows_without(each, request) for each in lent)
         story = f"{request.event} found no room, and has not had its own; parts by weight are {parts}"
@@ -101,7 +101,3 @@ class Lending:
     def _over_own(self, held: dict[Tenant, Fraction]) -> dict[Tenant, Fraction]:
         weights = sum(self.weight(tenant) for tenant in held)
         return {tenant: part * weights / self.weight(tenant) for tenant, part in held.items()}
-
-
-def _waits_whole(request: TrackedRequest) -> bool:
-    return len(request.waiting) == len(request.event.parts)

@@ -38,6 +38,7 @@ from headway.core.units import NEVER, Instant
 from headway.core.views import VersionView
 from headway.sim import gauges
 from headway.sim.bookkeeping import Bookkeeper
+from headway.sim.idleness import Idleness
 from headway.sim.ledger import Ledger, TrackedBatch, TrackedRequest, TrackedVersion, TrackedWorker
 
 STORY = 12
@@ -55,6 +56,7 @@ class Oracle:
         self.ledger = Ledger()
         self.outcomes: dict[Outcome, int] = {}
         self._books = Bookkeeper(self.ledger)
+        self._idleness = Idleness(self.ledger, self._books.retrials)
         self._calls: deque[tuple[Instant, list[Event], list[Effect]]] = deque(maxlen=STORY)
         self._used_batches: set[BatchId] = set()
         self._deadlines: list[tuple[Instant, RequestId]] = []
@@ -93,7 +95,8 @@ class Oracle:
         self._everything_due_was_done()
         self._order_among_equals()
         for version in self.ledger.versions.values():
-            self._nobody_idles_beside_work(version, scheduler)
+            idles = self._idleness.wrong(version, now, scheduler.next_wakeup())
+            self._require(not idles, idles)
         self._suspects()
         self._timers(scheduler)
         self._bounds()
@@ -243,13 +246,13 @@ class Oracle:
 
     def _withdrawn(self, effect: WithdrawPart) -> None:
         """Only what was handed over, is not answered, and has its outcome otherwise."""
-        workers = [worker for version in self.ledger.versions.values() for worker in version.workers.items()]
-        batch = next((w.batches.get(effect.batch) for id, w in workers if id == effect.worker), None)
-        batch = batch or self._books.taken_back.get(effect.batch)  # a moment later all of it was
-        if batch is None:
-            self.fail(f"{effect}: its worker does not have that batch")
-        assert batch is not None
-        request = batch.parts[effect.position].request
+        worker = self.ledger.workers.get(effect.worker)
+        batch = None if worker is None else worker.batches.get(effect.batch)
+        parts = self._books.ended.get((effect.worker, effect.batch)) if batch is None else batch.parts
+        if parts is None:
+            self.fail(f"{effect}: its worker does not have that batch, and had not before this call")
+        assert parts is not None
+        request = parts[effect.position].request
         self._require(request not in self.ledger.open, f"{effect}: request {request} has no outcome yet")
 
     def _able_worker(self, worker: int, version: TrackedVersion, effect: str) -> TrackedWorker:
@@ -299,7 +302,7 @@ class Oracle:
         elif effect.reason is Reason.MEMORY:
             self._require(self.ledger.memory_high, f"{effect}: memory is not short")
         elif effect.reason is Reason.LINGER:
-            waited = self._now - self._oldest(version, effect.key.signature)
+            waited = self._now - self._idleness.oldest(version, effect.key.signature)
             self._require(waited >= version.delay, f"{effect}: the oldest has waited only {waited} ns")
         elif effect.reason is Reason.DEADLINE:
             timed = any(self._deadline_of(ref) != NEVER for ref in effect.parts)
@@ -315,10 +318,6 @@ class Oracle:
         request = self.ledger.open.get(ref.request)
         return NEVER if request is None else request.event.deadline
 
-    def _oldest(self, version: TrackedVersion, signature: str) -> Instant:
-        same_key = (r for r in version.waiting.values() if r.event.key.signature == signature)
-        return min((r.arrived for r in same_key if self._books.retrials.ordinary(r)), default=NEVER)
-
     # -- sequences --------------------------------------------------------------------------------------
 
     def _admitted(self, effect: AdmitSequence) -> None:
@@ -332,6 +331,7 @@ class Oracle:
         self._require(len(worker.sequences) < worker.capacity.sequences, f"{effect}: the engine is full: {worker}")
         self._require(request.event.key == effect.key, f"{effect}: its key is {request.event.key}")
         request.engine = (effect.worker, effect.attempt)
+        request.begun = True
         request.waiting.clear()
         del version.waiting[effect.request]
         worker.sequences[effect.request, effect.attempt] = False
@@ -380,64 +380,6 @@ class Oracle:
         """Request ids are given in order of arrival. A class may have become less patient in between."""
         timed = one.event.deadline != NEVER or other.event.deadline != NEVER
         return not timed and one.event.request < other.event.request and one.due <= other.due
-
-    def _nobody_idles_beside_work(self, version: TrackedVersion, scheduler: Scheduler) -> None:
-        if not version.waiting:
-            return
-        free = [worker for worker in version.workers.values() if worker.has_free_slot]
-        if not free:
-            self._require(version.has_live_worker, f"{list(version.waiting)[:5]} wait, and nobody runs this version")
-            return
-        held = version.policy.hold and not (version.draining or self.ledger.draining or self.ledger.memory_high)
-        if self._waits_for_cores(version):
-            return
-        retrials = self._books.retrials
-        apart = retrials.may_run(version)
-        self._require(not apart, f"worker {free[0].worker} idles beside {apart}, which are tried again")
-        if not any(retrials.ordinary(request) for request in version.waiting.values()):
-            return
-        if not held or version.is_sequence:
-            self._spaces_departures(version, free[0].worker, scheduler)
-            return
-        for signature in {r.event.key.signature: None for r in version.waiting.values()}:
-            self._held_for_a_reason(version, signature)
-
-    def _waits_for_cores(self, version: TrackedVersion) -> bool:
-        """Its own device has none left for it, or for one of its neighbours that may be ahead of it."""
-        device = version.policy.device
-        if device not in self.ledger.contended or not version.policy.cores:
-            return False
-        neighbours = [v for v in self.ledger.versions.values() if v.policy.device == device and v.waiting]
-        left = self.ledger.contended[device] - self.ledger.in_use(device)
-        return any(self.ledger.need(v) > left for v in neighbours)
-
-    def _spaces_departures(self, version: TrackedVersion, idle: int, scheduler: Scheduler) -> None:
-        """Work may wait beside an idle worker only while another is busy, with a timer, up to the queue delay."""
-        story = f"worker {idle} idles beside the waiting {list(version.waiting)[:5]}"
-        self._require(not version.is_sequence and any(w.batches for w in version.workers.values()), story)
-        ordinary = self._books.retrials.ordinary
-        oldest = min(request.arrived for request in version.waiting.values() if ordinary(request))
-        ends = oldest + version.delay
-        self._require(scheduler.next_wakeup() <= ends, f"{story} until {scheduler.next_wakeup()}, not {ends}")
-
-    def _held_for_a_reason(self, version: TrackedVersion, signature: str) -> None:
-        policy = version.policy
-        waited = self._now - self._oldest(version, signature)
-        parts = [
-            (request, part)
-            for request in version.waiting.values()
-            if request.event.key.signature == signature
-            for part in self._books.retrials.ordinary(request)
-        ]
-        rows = sum(request.event.parts[part].rows for request, part in parts)
-        self._require(waited < version.delay, f"{signature!r} was held for {waited} ns beside an idle worker")
-        if policy.equal_lengths:
-            return  # no queue of one length need be full when all of them together are
-        size = sum(request.bytes_of(part) for request, part in parts)
-        over = 0 < policy.max_batch_bytes <= size
-        self._require(not over, f"{signature!r} has {size} bytes waiting and is held beside an idle worker")
-        full = policy.max_batch_size and not policy.max_batch_tokens and rows >= policy.max_batch_size
-        self._require(not full, f"{signature!r} has {rows} rows waiting and is held beside an idle worker")
 
     def _learn_delay(self, view: VersionView) -> None:
         """One that is derived is the core's own matter, within the SLO."""

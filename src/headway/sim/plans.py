@@ -13,6 +13,7 @@ from headway.core.units import MILLISECOND, NEVER, SECOND, Duration, Instant, ms
 from headway.sim.costs import COSTS, noisy, on_grid, warm_up
 from headway.sim.faults import NO_FAULTS, Faults
 from headway.sim.fleet import Model
+from headway.sim.stalls import Stalls
 from headway.sim.workloads import Arrival, bursty, lognormal_length, on_off, poisson
 
 MAX_PART_ROWS = 3
@@ -22,7 +23,7 @@ AGAIN = 0.1
 """So many requests have the content of an earlier one."""
 HELD = 5
 """In one world of so many it holds its batches for a long while."""
-STALLING = 6
+PAUSING = 6
 """In one world of so many what workers run next is handed over ahead of time, and they stand still now and then."""
 
 
@@ -70,10 +71,10 @@ def plan_world(seed: int) -> WorldPlan:
     count = rng.choice((40, 120, 120, 250))
     duration = _duration(rng, count, keys, models)
     broken = rng.random() < 0.7
-    stalling = Random(f"{seed} stalling")
+    pausing = Random(f"{seed} pausing")
     for model in models.values():
-        model.relief = stalling.random() < 0.7
-        if seed % STALLING == 3:
+        model.relief = pausing.random() < 0.7
+        if seed % PAUSING == 3:
             model.hand_over = model.hand_over or grid
     return WorldPlan(
         seed=seed,
@@ -86,15 +87,7 @@ def plan_world(seed: int) -> WorldPlan:
         keys=keys,
         arrivals=_arrivals(Random(f"{seed} arrivals"), grid, keys, policies, tenants, count, duration),
         closed_loop_clients=rng.choice((0, 0, 0, 3, 20)),
-        faults=_breaking(
-            Random(f"{seed} breaking"),
-            _stalling(stalling, _faults(rng, grid, duration), seed),
-            models,
-            policies,
-            duration,
-        )
-        if broken
-        else NO_FAULTS,
+        faults=_faulty(seed, grid, _faults(rng, grid, duration), models, policies, duration) if broken else NO_FAULTS,
         admin_every=rng.choice((0, duration // 5 + 1, duration // 25 + 1)) if broken else 0,
         heal_at=duration,
     )
@@ -278,12 +271,26 @@ def _snap(patience: Duration, grid: Duration) -> Duration:
     return NEVER if patience == NEVER else max(1, patience // grid) * grid
 
 
-def _stalling(rng: Random, faults: Faults, seed: int) -> Faults:
+def _faulty(
+    seed: int,
+    grid: Duration,
+    faults: Faults,
+    models: dict[VersionId, Model],
+    policies: dict[VersionId, BatchPolicy],
+    duration: Duration,
+) -> Faults:
+    """Each kind has a generator of its own, so that another one more leaves the worlds as they are."""
+    faults = _stalled(Random(f"{seed} stalls"), grid, faults)
+    faults = _pausing(Random(f"{seed} pauses"), faults, seed)
+    return _breaking(Random(f"{seed} breaking"), faults, models, policies, duration)
+
+
+def _pausing(rng: Random, faults: Faults, seed: int) -> Faults:
     """In half of the broken worlds workers stand still, for less or more than they are given."""
     often, most = rng.choice((0, 0, 0.02, 0.1)), rng.choice((ms(150), SECOND, 5 * SECOND))
-    if seed % STALLING == 3:
+    if seed % PAUSING == 3:
         often = max(often, 0.1)
-    return replace(faults, stalls=often, stall=most)
+    return replace(faults, pauses=often, pause=most)
 
 
 def _breaking(
@@ -324,3 +331,11 @@ def _faults(rng: Random, grid: Duration, duration: Duration) -> Faults:
         blameless=rng.choice((0.0, 0.5, 1.0)),
         grid=grid,
     )
+
+
+def _stalled(rng: Random, grid: Duration, faults: Faults) -> Faults:
+    """In a third of the worlds the server's loop stands still now and then, at times as long as it runs."""
+    if rng.random() < 0.66:
+        return faults
+    lasts = rng.choice((1, 3, 20)) * grid
+    return replace(faults, stalls=Stalls(every=lasts * rng.choice((1, 20)), lasts=lasts))

@@ -32,6 +32,7 @@ from headway.sim.faults import NO_FAULTS
 from headway.sim.fleet import Fleet
 from headway.sim.oracles import Oracle, OracleViolation
 from headway.sim.plans import WorldPlan, plan_world
+from headway.sim.stalls import NO_STALLS
 from headway.sim.workloads import Arrival
 
 PROBES = 4
@@ -100,6 +101,7 @@ class World:
         self.digest = Digest()
         restorer = Restorer(restore_every)
         self.driver = Driver(new_scheduler(), (self.oracle, self.digest, restorer))
+        self.driver.stalls = plan.faults.stalls
         restorer.driver = self.driver
         self.fleet = Fleet(self.driver, plan.models, Random(f"{plan.seed} fleet"), plan.faults)
         self.clients = Clients(self.driver, Random(f"{plan.seed} clients"), plan.grid)
@@ -140,6 +142,7 @@ class World:
         """No more faults. Versions that were drained, and a server that goes down, stay so."""
         self.chaos.stop()
         self.fleet.faults = NO_FAULTS
+        self.driver.stalls = NO_STALLS
         self.driver.tell(MemoryPressureChanged(False))
         self.driver.run()
 

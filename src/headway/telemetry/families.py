@@ -57,6 +57,17 @@ def fallback_families(served: dict[tuple[str, str], int]) -> Iterator[Metric]:
     yield family
 
 
+def idempotency_families(counts: dict[str, int]) -> Iterator[Metric]:
+    family = CounterMetricFamily(
+        "headway_idempotency_keys",
+        "What became of calls with an Idempotency-Key, and of the replies kept for them.",
+        labels=["event"],
+    )
+    for event, count in counts.items():
+        family.add_metric((event,), count)
+    yield family
+
+
 def phase_families(counters: Counters) -> Iterator[Metric]:
     family = HistogramMetricFamily(
         "headway_request_phase_seconds",

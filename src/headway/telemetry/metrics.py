@@ -20,6 +20,7 @@ from headway.telemetry.sources import (
     Devices,
     Fallbacks,
     Gauges,
+    Keys,
     Replies,
     Reports,
     Stalls,
@@ -33,7 +34,7 @@ class Metrics(Collector):
     """counters: the runtime's observer.  views: Scheduler.views, asked at each scrape for what waits.
     devices: what versions share, asked at each scrape.  safety: what was found of batches, likewise.
     lags: of the loop (LagProbe.lags).
-    replies: of the HTTP server, refusals that no scheduler saw among them.  fallbacks: of the gateway.
+    replies: of the HTTP server, refusals that no scheduler saw among them.  fallbacks, idempotency: of the gateway.
     stalls: versions whose workers get nowhere, asked at each scrape.
     shares, rooms: what tenants received and were owed, and what of theirs waits, asked at each scrape.
     gauges: anything else that is asked for at scrape.  clock: the one that the core's instants come from."""
@@ -49,6 +50,7 @@ class Metrics(Collector):
         clock: Callable[[], Instant] = time.monotonic_ns,
         safety: Reports = dict,
         fallbacks: Fallbacks = dict,
+        idempotency: Keys = dict,
         shares: TenantShares = tuple,
         rooms: TenantRooms = tuple,
         stalls: Stalls = dict,
@@ -62,6 +64,7 @@ class Metrics(Collector):
         self._clock = clock
         self._safety = safety
         self._fallbacks = fallbacks
+        self._idempotency = idempotency
         self._shares = shares
         self._rooms = rooms
         self._stalls = stalls
@@ -80,6 +83,7 @@ class Metrics(Collector):
         yield from tenant_families.share_families(self._shares, self._clock())
         yield from tenant_families.room_families(self._rooms)
         yield from families.fallback_families(self._fallbacks())
+        yield from families.idempotency_families(self._idempotency())
         yield from families.phase_families(self._counters)
         yield from families.queue_families(self._views, self._clock())
         yield from families.device_families(self._devices)

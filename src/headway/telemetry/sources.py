@@ -36,3 +36,6 @@ Gauges: TypeAlias = Callable[[], dict[str, float]]
 
 Fallbacks: TypeAlias = Callable[[], dict[tuple[str, str], int]]
 """(Model that was asked, model that answered in its place) -> replies."""
+
+Keys: TypeAlias = Callable[[], dict[str, int]]
+"""What became of idempotency keys -> how often, since the start."""

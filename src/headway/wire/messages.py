@@ -147,6 +147,7 @@ class Reply(msgspec.Struct):
     """runtime -> gateway: the one outcome. outputs: per part, in order (only when COMPLETED).
 
     retry_after: nanoseconds, 0 = not known.
+    begun: a worker was given some of it, so that it may have been run.
     """
 
     request: int
@@ -155,6 +156,7 @@ class Reply(msgspec.Struct):
     retry_after: int
     outputs: list[list[Tensor]]
     timings: Timings
+    begun: bool = False
 
 
 class StreamChunk(msgspec.Struct):
