@@ -1,0 +1,159 @@
+"""The server that chaos is made with: its log on a disk that can be full, its workers by model, what it leaves behind."""
+
+from __future__ import annotations
+
+import os
+import resource
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from headway.core.events import WorkerStarting
+from headway.runtime.codec import decode_call
+from tests.e2e.server import Server
+
+ROOT = Path(__file__).parents[2]
+TRACE = "trace"
+CONFIG = f"""\
+[server]
+request_timeout_s = 60
+[workers]
+backoff_s = 0.02
+max_backoff_s = 0.5
+[recorder]
+directory = "{TRACE}"
+max_file_mb = 16_000
+"""
+DISK = 1 << 35
+"""Bytes: no file of the server may grow beyond; more than it will ever record."""
+POLL_S = 0.02
+
+
+class LogDisk:
+    """A file that has no room left when one says so: it is stretched (no block of it is taken) to the most that its
+    writers may write to. To them it is a write that fails, EFBIG where a full disk says ENOSPC."""
+
+    def __init__(self, file: Path) -> None:
+        self.fd = os.open(file, os.O_RDWR | os.O_CREAT | os.O_APPEND)
+        self._lock = threading.Lock()
+        self._full = False
+        self._read = 0
+        self._rest = b""
+
+    def limit(self, pid: int) -> None:
+        """A process and those that it starts from now on."""
+        resource.prlimit(pid, resource.RLIMIT_FSIZE, (DISK, DISK))
+
+    def fill(self) -> None:
+        with self._lock:
+            if not self._full:
+                self._rest += self._new()
+                os.ftruncate(self.fd, DISK)
+                self._full = True
+
+    def free(self) -> None:
+        with self._lock:
+            if self._full:
+                assert os.fstat(self.fd).st_size == DISK, "a full disk took more"
+                os.ftruncate(self.fd, 0)
+                self._full, self._read = False, 0
+
+    def lines(self, ended: Callable[[], bool]) -> Iterator[str]:
+        """As they are written, until their writer has ended."""
+        held = b""
+        while True:
+            last = ended()
+            with self._lock:
+                held += self._rest + (b"" if self._full else self._new())
+                self._rest = b""
+            *whole, held = held.split(b"\n")
+            yield from (line.decode("utf-8", "replace") for line in whole)
+            if last:
+                return
+            time.sleep(POLL_S)
+
+    def _new(self) -> bytes:
+        found = b""
+        while more := os.pread(self.fd, 1 << 20, self._read):
+            found += more
+            self._read += len(more)
+        return found
+
+
+class ChaosServer(Server):
+    """bug: one of `tests.chaos.planted`, which it then has."""
+
+    def __init__(self, root: Path, bug: str = "") -> None:
+        self.disk = LogDisk(root / "log")
+        if bug:
+            self.program = (sys.executable, "-m", "tests.chaos.planted", bug)
+        super().__init__("--port", "0", cwd=root, output=self.disk.fd)
+        self.disk.limit(self.process.pid)
+        self._roster = Roster(root / TRACE)
+
+    def _lines(self) -> Iterator[str]:
+        return self.disk.lines(lambda: self.process.poll() is not None)
+
+    @property
+    def recording(self) -> Path:
+        (file,) = (self.root / TRACE).iterdir()
+        return file
+
+    def workers_of(self, model: str) -> list[int]:
+        """Process ids; model: "" = any."""
+        roster = self._roster.models()
+        return [pid for pid in self.workers() if not model or roster.get(_worker_id(pid)) == model]
+
+
+class Roster:
+    """Whose worker it is: what the recording says, which is written a moment later."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._position = 0
+        self._models: dict[int, str] = {}
+
+    def models(self) -> dict[int, str]:
+        """Worker id -> model."""
+        for file in self._folder.glob("*"):
+            with file.open("rb") as lines:
+                lines.seek(self._position)
+                for line in lines:
+                    if not line.endswith(b"\n"):
+                        break
+                    self._position += len(line)
+                    if b'"WorkerStarting"' in line:
+                        self._note(line)
+        return self._models
+
+    def _note(self, line: bytes) -> None:
+        for event in decode_call(line).events:
+            if isinstance(event, WorkerStarting):
+                self._models[event.worker] = event.version.model
+
+
+def _worker_id(pid: int) -> int:
+    """0 where it has just ended."""
+    try:
+        words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+        return int(words[words.index(b"--worker") + 1])
+    except (OSError, ValueError):
+        return 0
+
+
+def left_behind(temporary: Path) -> list[str]:
+    """What a server that has ended has left: processes that it, or one of its own, has started; files; shared memory.
+    Its processes are told by the folder for temporary files that they were given."""
+    mark = f"TMPDIR={temporary}".encode()
+    found = [f"process {pid.name}" for pid in Path("/proc").glob("[0-9]*") if _has(pid / "environ", mark)]
+    found += [str(path) for path in temporary.rglob("*")]
+    return found + [str(path) for path in Path("/dev/shm").glob("*headway*")]
+
+
+def _has(environ: Path, mark: bytes) -> bool:
+    try:
+        return mark in environ.read_bytes().split(b"\0")
+    except OSError:
+        return False
