@@ -15,19 +15,22 @@ from typing import TypeAlias
 from tests.chaos.ledger import Ledger
 from tests.chaos.load import Client
 from tests.chaos.models import OFFENCES, Ask, ask_slow, offend
-from tests.chaos.server import ChaosServer
+from tests.chaos.server import ChaosServer, worker_id
 
 FULL_FOR_S = 1.0
-STOPPED_FOR_S = (0.05, 3.0)
-"""Some wake up before anybody has noticed, some when they are suspected, some when they are given up."""
-GIVEN_UP = "lost (hung)"
+STOPPED_FOR_S = (0.05, 2.0)
+"""Half of them, which wake up before anybody has noticed or when they are suspected; the others when they are given up,
+or after LONGEST_STOP_S if nothing was asked of them."""
+LONGEST_STOP_S = 6
+NO_PROGRESS = "no progress"
 LOOK_S = 0.01
 PATIENCE_S = 60
 
 
 @dataclass
 class Scene:
-    """main: the model whose workers are killed.  done: faults by name.  running: those that are not over."""
+    """main: the model whose workers are killed.  done: faults by name.  running: those that are not over.
+    stopped: process ids."""
 
     server: ChaosServer
     ledger: Ledger
@@ -35,6 +38,7 @@ class Scene:
     main: str
     done: Counter[str] = field(default_factory=Counter)
     running: list[asyncio.Task[None]] = field(default_factory=list)
+    stopped: list[int] = field(default_factory=list)
 
     async def victim(self, model: str = "") -> int:
         """The process id of a worker, which may load or run. Waits for one."""
@@ -78,15 +82,20 @@ async def terminate(scene: Scene) -> None:
 async def stop(scene: Scene) -> None:
     """It wakes up after a while, or just when it has been given up."""
     pid = await scene.victim()
-    lasts, to_the_end = scene.rng.uniform(*STOPPED_FOR_S), scene.rng.random() < 0.5
-    seen = len(scene.server.printed)
+    if pid in scene.stopped:
+        return
+    to_the_end = scene.rng.random() < 0.5
+    lasts = LONGEST_STOP_S if to_the_end else scene.rng.uniform(*STOPPED_FOR_S)
+    given_up, seen = f"worker {worker_id(pid)} of", len(scene.server.printed)
+    scene.stopped.append(pid)
     _signal(pid, signal.SIGSTOP)
 
     async def wake_up() -> None:
         for _ in range(round(lasts / LOOK_S)):
             await asyncio.sleep(LOOK_S)
-            if to_the_end and any(GIVEN_UP in line for line in scene.server.printed[seen:]):
+            if to_the_end and any(given_up in line and NO_PROGRESS in line for line in scene.server.printed[seen:]):
                 break
+        scene.stopped.remove(pid)
         _signal(pid, signal.SIGCONT)
 
     scene.meanwhile(wake_up())

@@ -104,7 +104,7 @@ class ChaosServer(Server):
     def workers_of(self, model: str) -> list[int]:
         """Process ids; model: "" = any."""
         roster = self._roster.models()
-        return [pid for pid in self.workers() if not model or roster.get(_worker_id(pid)) == model]
+        return [pid for pid in self.workers() if not model or roster.get(worker_id(pid)) == model]
 
 
 class Roster:
@@ -134,7 +134,7 @@ class Roster:
                 self._models[event.worker] = event.version.model
 
 
-def _worker_id(pid: int) -> int:
+def worker_id(pid: int) -> int:
     """0 where it has just ended."""
     try:
         words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")

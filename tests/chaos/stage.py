@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import shutil
 import signal
+from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
@@ -18,6 +19,7 @@ from tests.chaos.ledger import Ledger
 from tests.chaos.load import Client, Next
 from tests.chaos.models import INSTANCES, OBEYING, TINY, Ask, ask_obeying, ask_tiny, put_model
 from tests.chaos.server import CONFIG, ChaosServer, left_behind
+from tests.e2e.books import Books
 from tests.e2e.client import ask, until
 
 ROUND = 20
@@ -105,13 +107,15 @@ class Stage:
         await self.scene.over()
 
         async def ready() -> bool:
-            everybody = len(self.server.workers()) == sum(self.plan.instances.values())
-            return everybody and (await ask(self.server.address, "/ready")).status == 200
+            page = Books((await ask(self.server.address, "/metrics")).body.decode(), Counter())
+            everybody = [page.total("headway_workers", model=m, state="ready") for m in self.plan.instances]
+            serving = (await ask(self.server.address, "/ready")).status == 200
+            return serving and everybody == list(self.plan.instances.values())
 
         try:
             await until(ready, "all workers are back")
         except AssertionError as error:
-            self.breaches.append(f"{error}; there are {len(self.server.workers())}")
+            self.breaches.append(f"{error}; processes: {len(self.server.workers())}")
             return
         rng = self.plan.rng("round")
         await self._each(each(rng) for each in (self._main, ask_obeying) for _ in range(ROUND))

@@ -654,7 +654,7 @@ def test_a_stopped_worker_that_was_given_up_never_wakes_up_again_and_what_it_ran
         ended = os.pidfd_open(stopped)
         os.kill(stopped, signal.SIGSTOP)
         waiting.close()  # awake, it would answer now
-        await gateway.until(lambda: gateway.losses() == [Loss.HUNG])
+        await gateway.until(lambda: gateway.losses() == [Loss.KILLED])
         assert await asyncio.to_thread(select.select, [ended], [], [], WAIT_S) == ([ended], [], [])
         os.close(ended)
         (await meet(gate)).close()
