@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import TypeAlias
 
-from tests.chaos.ledger import Ledger
 from tests.chaos.load import Client
 from tests.chaos.models import OFFENCES, Ask, ask_slow, offend
 from tests.chaos.server import ChaosServer, worker_id
@@ -24,27 +23,34 @@ or after LONGEST_STOP_S if nothing was asked of them."""
 LONGEST_STOP_S = 6
 NO_PROGRESS = "no progress"
 LOOK_S = 0.01
-PATIENCE_S = 60
+
+
+class NoVictim(Exception):
+    """There is no worker where there should be."""
 
 
 @dataclass
 class Scene:
-    """main: the model whose workers are killed.  done: faults by name.  running: those that are not over.
+    """client: makes one, who sends one request.  main: the model whose workers are killed.  done: faults by name.  running: those that are not over.
     stopped: process ids."""
 
     server: ChaosServer
-    ledger: Ledger
+    client: Callable[[], Client]
     rng: Random
     main: str
+    patience_s: float
     done: Counter[str] = field(default_factory=Counter)
     running: list[asyncio.Task[None]] = field(default_factory=list)
     stopped: list[int] = field(default_factory=list)
 
     async def victim(self, model: str = "") -> int:
-        """The process id of a worker, which may load or run. Waits for one."""
-        async with asyncio.timeout(PATIENCE_S):
-            while not (workers := self.server.workers_of(model)):
-                await asyncio.sleep(LOOK_S)
+        """The process id of a worker, which may load or run. Waits for one. Raises NoVictim."""
+        try:
+            async with asyncio.timeout(self.patience_s):
+                while not (workers := self.server.workers_of(model)):
+                    await asyncio.sleep(LOOK_S)
+        except TimeoutError:
+            raise NoVictim(f"no worker of {model or 'any model'} has come for {self.patience_s:g} s") from None
         return self.rng.choice(workers)
 
     def meanwhile(self, what: Awaitable[object]) -> None:
@@ -54,7 +60,7 @@ class Scene:
         self.running.append(asyncio.create_task(run()))
 
     def send(self, ask: Ask) -> None:
-        client = Client(self.server.address, self.ledger, Random(self.rng.random()))
+        client = self.client()
 
         async def one() -> None:
             await client.see_through(ask)

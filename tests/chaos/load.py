@@ -13,9 +13,6 @@ from tests.chaos.ledger import WORTH_ANOTHER_TRY, Chain, Ledger, Sent
 from tests.chaos.models import Ask
 from tests.e2e.client import Exchange
 
-HANGS_AFTER_S = 90
-"""More than any deadline: nobody waits as long but for a reply that does not come."""
-TRIES = 60
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.05, 5
 """Of a client that is not told when to try again, doubled each time; and of all."""
 
@@ -27,17 +24,19 @@ class NoReply(Exception):
 
 
 class Line:
-    """A connection that is kept, with one request on it at a time."""
+    """A connection that is kept, with one request on it at a time. patience_s: more than any deadline; nobody waits as
+    long but for a reply that does not come."""
 
-    def __init__(self, address: str) -> None:
+    def __init__(self, address: str, patience_s: float) -> None:
         self._at = urlsplit(address)
+        self._patience_s = patience_s
         self._reader: asyncio.StreamReader | None = None
         self._writer: asyncio.StreamWriter | None = None
 
     async def ask(self, number: int, ask: Ask) -> tuple[int, int, dict[str, str], dict[str, Any]]:
         """Whose reply it is, its status, headers and body. Raises NoReply."""
         try:
-            async with asyncio.timeout(HANGS_AFTER_S):
+            async with asyncio.timeout(self._patience_s):
                 reader, writer = await self._open()
                 writer.write(self._request(number, ask))
                 reply = await Exchange(reader, writer).reply()
@@ -57,7 +56,7 @@ class Line:
         if self._reader is None or self._writer is None:
             return b""
         try:
-            async with asyncio.timeout(HANGS_AFTER_S):
+            async with asyncio.timeout(self._patience_s):
                 self._writer.write_eof()
                 return await self._reader.read()
         except (OSError, TimeoutError):
@@ -87,9 +86,10 @@ class Line:
 class Client:
     """One of many, on a line of its own."""
 
-    def __init__(self, address: str, ledger: Ledger, rng: Random) -> None:
-        self._line = Line(address)
-        self._address = address
+    def __init__(self, address: str, ledger: Ledger, rng: Random, patience_s: float) -> None:
+        self._patience_s = patience_s
+        self._new_line = lambda: Line(address, patience_s)
+        self._line = self._new_line()
         self._ledger = ledger
         self._rng = rng
 
@@ -110,14 +110,13 @@ class Client:
         """Until there is an answer, or no sense in trying again."""
         chain = self._ledger.begins(ask)
         began = _now()
-        for number in range(TRIES):
-            sent = self._ledger.sends(chain, _now())
-            headers = await self._once(sent)
-            if sent.code not in WORTH_ANOTHER_TRY:
-                break
+        pause = FIRST_PAUSE_S
+        while not chain.tries or (chain.last in WORTH_ANOTHER_TRY and _now() < began + self._patience_s):
+            if chain.tries:
+                await asyncio.sleep(pause * self._rng.uniform(1, 1.2))
+            headers = await self._once(self._ledger.sends(chain, _now()))
             told = int(headers.get("retry-after-ms", 0)) / 1000
-            pause = min(LONGEST_PAUSE_S, told or FIRST_PAUSE_S * 2**number)
-            await asyncio.sleep(pause * self._rng.uniform(1, 1.2))
+            pause = min(LONGEST_PAUSE_S, told or 2 * pause)
         chain.took = _now() - began
         chain.over = True
         return chain
@@ -137,7 +136,7 @@ class Client:
 
     async def leave(self, ask: Ask) -> None:
         """Asks, and goes away before or after there is a reply, on a line that nobody else uses."""
-        line = Line(self._address)
+        line = self._new_line()
         chain = self._ledger.begins(ask)
         sent = self._ledger.sends(chain, _now())
         sent.left = chain.over = True

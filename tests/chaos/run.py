@@ -16,7 +16,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from tests.chaos.faults import do, schedule
+from tests.chaos.faults import NoVictim, do, schedule
 from tests.chaos.stage import Plan, Stage, staged
 
 SHOWN = 20
@@ -33,9 +33,12 @@ async def chaos(root: Path, plan: Plan) -> str:
     began = time.monotonic()
     async with staged(root, plan) as stage:
         faults = plan.rng("schedule")
-        for name in schedule(faults, plan.kills):
-            await do(stage.scene, name)
-            await asyncio.sleep(faults.expovariate(1 / plan.gap_s))
+        try:
+            for name in schedule(faults, plan.kills):
+                await do(stage.scene, name)
+                await asyncio.sleep(faults.expovariate(1 / plan.gap_s))
+        except NoVictim as missing:
+            stage.breaches.append(str(missing))
         await stage.heal()
         await stage.end()
         played = time.monotonic() - began

@@ -15,6 +15,7 @@ from headway.runtime.codec import decode_call
 from tests.e2e.server import Server
 
 ROOT = Path(__file__).parents[2]
+PLANTED = f"import sys; sys.path.insert(0, {str(ROOT)!r}); from tests.chaos.planted import run; run()"
 TRACE = "trace"
 CONFIG = f"""\
 [server]
@@ -88,7 +89,7 @@ class ChaosServer(Server):
     def __init__(self, root: Path, bug: str = "") -> None:
         self.disk = LogDisk(root / "log")
         if bug:
-            self.program = (sys.executable, "-m", "tests.chaos.planted", bug)
+            self.program = (sys.executable, "-c", PLANTED, bug)
         super().__init__("--port", "0", cwd=root, output=self.disk.fd)
         self.disk.limit(self.process.pid)
         self._roster = Roster(root / TRACE)
@@ -143,13 +144,18 @@ def worker_id(pid: int) -> int:
         return 0
 
 
-def left_behind(temporary: Path) -> list[str]:
-    """What a server that has ended has left: processes that it, or one of its own, has started; files; shared memory.
-    Its processes are told by the folder for temporary files that they were given."""
+def started_by(temporary: Path) -> list[int]:
+    """Processes that a server, or one of its own, has started and that run still: told by the folder for temporary files
+    that they were given."""
     mark = f"TMPDIR={temporary}".encode()
-    found = [f"process {pid.name}" for pid in Path("/proc").glob("[0-9]*") if _has(pid / "environ", mark)]
-    found += [str(path) for path in temporary.rglob("*")]
-    return found + [str(path) for path in Path("/dev/shm").glob("*headway*")]
+    return [int(process.name) for process in Path("/proc").glob("[0-9]*") if _has(process / "environ", mark)]
+
+
+def left_behind(temporary: Path) -> list[str]:
+    """By a server that has ended: processes, files, shared memory."""
+    processes = [f"process {pid}" for pid in started_by(temporary)]
+    files = [str(path) for path in (*temporary.rglob("*"), *Path("/dev/shm").glob("*headway*"))]
+    return [f"left behind: {what}" for what in processes + files]
 
 
 def _has(environ: Path, mark: bytes) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import shutil
 import signal
 from collections import Counter
@@ -18,18 +19,22 @@ from tests.chaos.judge import Judgement
 from tests.chaos.ledger import Ledger
 from tests.chaos.load import Client, Next
 from tests.chaos.models import INSTANCES, OBEYING, TINY, Ask, ask_obeying, ask_tiny, put_model
-from tests.chaos.server import CONFIG, ChaosServer, left_behind
+from tests.chaos.server import CONFIG, ChaosServer, left_behind, started_by
 from tests.e2e.books import Books
-from tests.e2e.client import ask, until
+from tests.e2e.client import ask
 
 ROUND = 20
 """Requests to each model once the faults are over: the first try must be the last."""
 
 
+LOOK_S = 0.05
+
+
 @dataclass(frozen=True)
 class Plan:
     """kills: of workers of the main model.  gap_s: between two faults, pause_s: between two requests of a client; on
-    average.  bug: one of `tests.chaos.planted`."""
+    average.  patience_s: after which what was to happen is taken never to; it decides nothing else.
+    bug: one of `tests.chaos.planted`."""
 
     seed: int
     kills: int = 10
@@ -37,6 +42,7 @@ class Plan:
     gap_s: float = 0.4
     clients: int = 6
     pause_s: float = 0.1
+    patience_s: float = 90
     bug: str = ""
 
     def rng(self, whose: str) -> Random:
@@ -75,14 +81,18 @@ class Stage:
         (self.root / "headway.toml").write_text(CONFIG + (minilm.SETTINGS if self.plan.minilm else ""))
         self.server = ChaosServer(self.root, self.plan.bug)
         await asyncio.to_thread(self.server.until_serving)
-        self.scene = Scene(self.server, self.ledger, self.plan.rng("faults"), self.plan.main)
+        rng, patience_s = self.plan.rng("faults"), self.plan.patience_s
+        self.scene = Scene(self.server, lambda: self._client("fault"), rng, self.plan.main, patience_s)
         if self.plan.minilm:
             encoder = minilm.Encoder(self.plan.rng("texts"))
             await self._each(encoder.about(number) for number in range(minilm.TEXTS))
             self._main = encoder.ask
         for number in range(self.plan.clients):
-            client = Client(self.server.address, self.ledger, self.plan.rng(f"client {number}"))
+            client = self._client(f"client {number}")
             self._clients.append(asyncio.create_task(client.keep_asking(self._next, self.plan.pause_s, self._over)))
+
+    def _client(self, name: str) -> Client:
+        return Client(self.server.address, self.ledger, self.plan.rng(name), self.plan.patience_s)
 
     def _next(self, rng: Random) -> Ask:
         asked = self._main(rng) if rng.random() < 0.7 else ask_obeying(rng)
@@ -95,7 +105,7 @@ class Stage:
 
     async def _each(self, asks) -> None:
         """One after the other; each must be answered at once."""
-        client = Client(self.server.address, self.ledger, self.plan.rng("each"))
+        client = self._client("each")
         for each in asks:
             chain = await client.see_through(each)
             if len(chain.tries) > 1:
@@ -113,9 +123,11 @@ class Stage:
             return serving and everybody == list(self.plan.instances.values())
 
         try:
-            await until(ready, "all workers are back")
-        except AssertionError as error:
-            self.breaches.append(f"{error}; processes: {len(self.server.workers())}")
+            async with asyncio.timeout(self.plan.patience_s):
+                while not await ready():
+                    await asyncio.sleep(LOOK_S)
+        except TimeoutError:
+            self.breaches.append(f"not all workers are back: there are {len(self.server.workers())} processes")
             return
         rng = self.plan.rng("round")
         await self._each(each(rng) for each in (self._main, ask_obeying) for _ in range(ROUND))
@@ -128,7 +140,7 @@ class Stage:
         code = await asyncio.to_thread(self.server.ended)
         if code != 0:
             self.breaches.append(f"the server ended with exit code {code}")
-        self.breaches += [f"left behind: {what}" for what in left_behind(self.server.temporary)]
+        self.breaches += left_behind(self.server.temporary)
         self.breaches += [f"in the log: {line}" for line in self.server.printed if "Traceback" in line]
         self.breaches += self.ledger.breaches()
         self.judgement = Judgement(self.server.recording, self.plan.instances)
@@ -139,6 +151,8 @@ class Stage:
         if self.server.process.poll() is None:
             self.server.process.kill()
         self.server.ended()
+        for pid in started_by(self.server.temporary):
+            os.kill(pid, signal.SIGKILL)
         shutil.rmtree(self.server.temporary, ignore_errors=True)
 
 

@@ -1,0 +1,17 @@
+"""A short run of `make chaos`."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from tests.chaos.run import chaos
+from tests.chaos.stage import Plan
+
+pytestmark = pytest.mark.e2e
+
+
+def test_whatever_happens_to_workers_no_well_behaved_client_notices_more_than_latency(tmp_path: Path) -> None:
+    print(asyncio.run(chaos(tmp_path, Plan(seed=1, kills=12, gap_s=0.2))))
