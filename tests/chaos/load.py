@@ -37,7 +37,7 @@ class Line:
         """Whose reply it is, its status, headers and body. Raises NoReply."""
         try:
             async with asyncio.timeout(self._patience_s):
-                reader, writer = await self._open()
+                reader, writer = await self.connect()
                 writer.write(self._request(number, ask))
                 reply = await Exchange(reader, writer).reply()
         except (OSError, TimeoutError, asyncio.IncompleteReadError) as error:
@@ -47,7 +47,7 @@ class Line:
 
     async def send(self, number: int, ask: Ask) -> None:
         """And do not wait."""
-        _, writer = await self._open()
+        _, writer = await self.connect()
         writer.write(self._request(number, ask))
         await writer.drain()
 
@@ -69,7 +69,8 @@ class Line:
             self._writer.transport.abort()
         self._reader = self._writer = None
 
-    async def _open(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    async def connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        """Does nothing where it is. Raises OSError."""
         if self._reader is None or self._writer is None:
             self._reader, self._writer = await asyncio.open_connection(self._at.hostname, self._at.port)
         return self._reader, self._writer

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import resource
+import shutil
+import signal
 import sys
 import threading
 import time
@@ -61,6 +63,9 @@ class LogDisk:
                 os.ftruncate(self.fd, 0)
                 self._full, self._read = False, 0
 
+    def close(self) -> None:
+        os.close(self.fd)
+
     def lines(self, ended: Callable[[], bool]) -> Iterator[str]:
         """As they are written, until their writer has ended."""
         held = b""
@@ -101,6 +106,16 @@ class ChaosServer(Server):
     def recording(self) -> Path:
         (file,) = (self.root / TRACE).iterdir()
         return file
+
+    def clean_up(self) -> None:
+        """Whatever of it runs still, and what it has left behind."""
+        if self.process.poll() is None:
+            self.process.kill()
+        self.ended()
+        for pid in started_by(self.temporary):
+            os.kill(pid, signal.SIGKILL)
+        shutil.rmtree(self.temporary, ignore_errors=True)
+        self.disk.close()
 
     def workers_of(self, model: str) -> list[int]:
         """Process ids; model: "" = any."""

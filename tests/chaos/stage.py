@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import shutil
 import signal
 from collections import Counter
 from collections.abc import AsyncIterator
@@ -19,7 +17,7 @@ from tests.chaos.judge import Judgement
 from tests.chaos.ledger import Ledger
 from tests.chaos.load import Client, Next
 from tests.chaos.models import INSTANCES, OBEYING, TINY, Ask, ask_obeying, ask_tiny, put_model
-from tests.chaos.server import CONFIG, ChaosServer, left_behind, started_by
+from tests.chaos.server import CONFIG, ChaosServer, left_behind
 from tests.e2e.books import Books
 from tests.e2e.client import ask
 
@@ -72,14 +70,16 @@ class Stage:
         self._over = asyncio.Event()
         self._clients: list[asyncio.Task[None]] = []
 
-    async def begin(self) -> None:
+    def put_models(self) -> None:
         put_model(self.root, "obeying", OBEYING)
         if self.plan.minilm:
             minilm.put(self.root)
         else:
             put_model(self.root, "tiny", TINY)
         (self.root / "headway.toml").write_text(CONFIG + (minilm.SETTINGS if self.plan.minilm else ""))
-        self.server = ChaosServer(self.root, self.plan.bug)
+
+    async def begin(self) -> None:
+        """The server is started, and serves afterwards."""
         await asyncio.to_thread(self.server.until_serving)
         rng, patience_s = self.plan.rng("faults"), self.plan.patience_s
         self.scene = Scene(self.server, lambda: self._client("fault"), rng, self.plan.main, patience_s)
@@ -147,20 +147,14 @@ class Stage:
         self.judgement.compare(self.ledger.codes(), self.ledger.left())
         self.breaches += self.judgement.breaches
 
-    def clean_up(self) -> None:
-        if self.server.process.poll() is None:
-            self.server.process.kill()
-        self.server.ended()
-        for pid in started_by(self.server.temporary):
-            os.kill(pid, signal.SIGKILL)
-        shutil.rmtree(self.server.temporary, ignore_errors=True)
-
 
 @asynccontextmanager
 async def staged(root: Path, plan: Plan) -> AsyncIterator[Stage]:
     stage = Stage(root, plan)
+    stage.put_models()
+    stage.server = ChaosServer(root, plan.bug)
     try:
         await stage.begin()
         yield stage
     finally:
-        stage.clean_up()
+        stage.server.clean_up()
