@@ -14,6 +14,7 @@ from typing import TypeAlias
 
 from tests.chaos.load import Client
 from tests.chaos.models import OFFENCES, Ask, ask_slow, offend
+from tests.chaos.patience import eventually
 from tests.chaos.server import ChaosServer, worker_id
 
 FULL_FOR_S = 1.0
@@ -31,8 +32,9 @@ class NoVictim(Exception):
 
 @dataclass
 class Scene:
-    """client: makes one, who sends one request.  main: the model whose workers are killed.  done: faults by name.  running: those that are not over.
-    stopped: process ids."""
+    """client: makes one, who sends one request.  main: the model whose workers are killed.
+    done: faults by name.  running: those that are not over.  stopped: process ids.
+    """
 
     server: ChaosServer
     client: Callable[[], Client]
@@ -45,12 +47,13 @@ class Scene:
 
     async def victim(self, model: str = "") -> int:
         """The process id of a worker, which may load or run. Waits for one. Raises NoVictim."""
-        try:
-            async with asyncio.timeout(self.patience_s):
-                while not (workers := self.server.workers_of(model)):
-                    await asyncio.sleep(LOOK_S)
-        except TimeoutError:
-            raise NoVictim(f"no worker of {model or 'any model'} has come for {self.patience_s:g} s") from None
+
+        async def some() -> list[int]:
+            return self.server.workers_of(model)
+
+        workers = await eventually(some, self.patience_s)
+        if not workers:
+            raise NoVictim(f"no worker of {model or 'any model'} has come for {self.patience_s:g} s")
         return self.rng.choice(workers)
 
     def meanwhile(self, what: Awaitable[object]) -> None:

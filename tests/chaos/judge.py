@@ -16,6 +16,9 @@ from headway.core.units import Instant
 from headway.runtime.replay import replay
 from headway.sim.oracles import Oracle, OracleViolation
 
+SHOWN, LONGEST = 5, 1_000
+"""Effects of a difference, and characters of each, that are shown. A violation of the oracles is one of them."""
+
 
 class Watched:
     """A core that is restored and watched. instances: of each model, workers that must be ready when the server is told
@@ -80,8 +83,9 @@ class Judgement:
             self.breaches.append(f"{recording.name} ends with {self.report.raised or 'half a line'}")
         difference = self.report.difference
         if difference is not None:
-            told = "\n".join(["recorded:", *difference.recorded, "replayed:", *difference.replayed])
-            self.breaches.append(f"{recording.name}, line {difference.line}: {difference.problem}\n{told}")
+            self.breaches.append(f"{recording.name}, line {difference.line}: {difference.problem}")
+            for what, effects in (("replayed", difference.replayed), ("recorded", difference.recorded)):
+                self.breaches += [f"{what}: {effect[:LONGEST]}" for effect in effects[:SHOWN]]
             return
         try:
             self.watched.oracle.finish(self.watched.core)

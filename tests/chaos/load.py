@@ -89,7 +89,7 @@ class Client:
 
     def __init__(self, address: str, ledger: Ledger, rng: Random, patience_s: float) -> None:
         self._patience_s = patience_s
-        self._new_line = lambda: Line(address, patience_s)
+        self._new_line: Callable[[], Line] = lambda: Line(address, patience_s)
         self._line = self._new_line()
         self._ledger = ledger
         self._rng = rng

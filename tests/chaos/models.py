@@ -33,7 +33,7 @@ class Model:
 """
 
 RAISES, ROWS, EXITS, GARBAGE, HOGS, SLOW = range(1001, 1007)
-OBEYING = f"""
+OBEYING = """
 import os
 import resource
 import time
@@ -45,15 +45,15 @@ RAISES, ROWS, EXITS, GARBAGE, HOGS, SLOW = range(1001, 1007)
 def into_the_channel(data):
     for name in os.listdir("/proc/self/fd"):
         try:
-            if os.readlink(f"/proc/self/fd/{{name}}").startswith("socket:"):
+            if os.readlink(f"/proc/self/fd/{name}").startswith("socket:"):
                 os.write(int(name), data)
         except OSError:
             pass
 
 
 class Model:
-    inputs = {{"x": ("INT64", [-1, 2])}}
-    outputs = {{"y": ("INT64", [-1])}}
+    inputs = {"x": ("INT64", [-1, 2])}
+    outputs = {"y": ("INT64", [-1])}
     warm_up = True
 
     def load(self, context):
@@ -73,7 +73,7 @@ class Model:
             bytearray(2 * SPARE)
         if SLOW in asked:
             time.sleep(sum(int(request["x"][0, 1]) for request in requests) % 100 / 1000)
-        answers = [{{"y": request["x"][:, 1] * 7 + 1}} for request in requests]
+        answers = [{"y": request["x"][:, 1] * 7 + 1} for request in requests]
         return answers[1:] if ROWS in asked else answers
 """
 
@@ -84,6 +84,8 @@ hang_s = 1
 batching.max_batch_size = 8
 warm_up.rows = [1, 2, 4, 8]
 """
+
+
 @dataclass(frozen=True)
 class Ask:
     """One request. may_end: codes that it may end with beside completed.  must_fail: completed is wrong.

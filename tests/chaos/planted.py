@@ -97,7 +97,7 @@ def who_went_away_is_still_computed() -> None:
     from tests.canary.planted import CANARIES, plant
 
     canary = next(canary for canary in CANARIES if canary.name == "a cancelled part is still computed")
-    server.Scheduler = plant(canary)  # type: ignore[misc,attr-defined]
+    server.Scheduler = plant(canary)  # type: ignore[attr-defined]
 
 
 def a_process_stays_behind() -> None:
@@ -107,7 +107,7 @@ def a_process_stays_behind() -> None:
 def a_folder_stays_behind() -> None:
     from headway.runtime import supervisor
 
-    supervisor.shutil.rmtree = lambda path, ignore_errors=False: None  # type: ignore[attr-defined,assignment]
+    supervisor.shutil.rmtree = lambda path, ignore_errors=False: None  # type: ignore[attr-defined]
 
 
 BUGS: dict[str, tuple[Callable[[], None], str]] = {

@@ -14,6 +14,7 @@ import asyncio
 import sys
 import tempfile
 import time
+from collections.abc import Mapping
 from pathlib import Path
 
 from tests.chaos.faults import NoVictim, do, schedule
@@ -78,7 +79,7 @@ def report(stage: Stage, played: float) -> str:
     return "\n".join(lines)
 
 
-def _counts(counts) -> str:
+def _counts(counts: Mapping[str, int]) -> str:
     return ", ".join(f"{count} x {name}" for name, count in sorted(counts.items()))
 
 

@@ -1,19 +1,17 @@
-"""The server that chaos is made with: its log on a disk that can be full, its workers by model, what it leaves behind."""
+"""The server of chaos: its log is on a disk that can be full, its workers are told by model, what it leaves is found."""
 
 from __future__ import annotations
 
 import os
-import resource
 import shutil
 import signal
 import sys
-import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 from headway.core.events import WorkerStarting
 from headway.runtime.codec import decode_call
+from tests.chaos.disk import LogDisk
 from tests.e2e.server import Server
 
 ROOT = Path(__file__).parents[2]
@@ -29,63 +27,6 @@ max_backoff_s = 0.5
 directory = "{TRACE}"
 max_file_mb = 16_000
 """
-DISK = 1 << 35
-"""Bytes: no file of the server may grow beyond; more than it will ever record."""
-POLL_S = 0.02
-
-
-class LogDisk:
-    """A file that has no room left when one says so: it is stretched (no block of it is taken) to the most that its
-    writers may write to. To them it is a write that fails, EFBIG where a full disk says ENOSPC."""
-
-    def __init__(self, file: Path) -> None:
-        self.fd = os.open(file, os.O_RDWR | os.O_CREAT | os.O_APPEND)
-        self._lock = threading.Lock()
-        self._full = False
-        self._read = 0
-        self._rest = b""
-
-    def limit(self, pid: int) -> None:
-        """A process and those that it starts from now on."""
-        resource.prlimit(pid, resource.RLIMIT_FSIZE, (DISK, DISK))
-
-    def fill(self) -> None:
-        with self._lock:
-            if not self._full:
-                self._rest += self._new()
-                os.ftruncate(self.fd, DISK)
-                self._full = True
-
-    def free(self) -> None:
-        with self._lock:
-            if self._full:
-                assert os.fstat(self.fd).st_size == DISK, "a full disk took more"
-                os.ftruncate(self.fd, 0)
-                self._full, self._read = False, 0
-
-    def close(self) -> None:
-        os.close(self.fd)
-
-    def lines(self, ended: Callable[[], bool]) -> Iterator[str]:
-        """As they are written, until their writer has ended."""
-        held = b""
-        while True:
-            last = ended()
-            with self._lock:
-                held += self._rest + (b"" if self._full else self._new())
-                self._rest = b""
-            *whole, held = held.split(b"\n")
-            yield from (line.decode("utf-8", "replace") for line in whole)
-            if last:
-                return
-            time.sleep(POLL_S)
-
-    def _new(self) -> bytes:
-        found = b""
-        while more := os.pread(self.fd, 1 << 20, self._read):
-            found += more
-            self._read += len(more)
-        return found
 
 
 class ChaosServer(Server):
@@ -160,8 +101,8 @@ def worker_id(pid: int) -> int:
 
 
 def started_by(temporary: Path) -> list[int]:
-    """Processes that a server, or one of its own, has started and that run still: told by the folder for temporary files
-    that they were given."""
+    """Processes that a server, or one of its own, has started and that still run. They are told by the folder for
+    temporary files that they were given."""
     mark = f"TMPDIR={temporary}".encode()
     return [int(process.name) for process in Path("/proc").glob("[0-9]*") if _has(process / "environ", mark)]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import signal
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,15 +17,13 @@ from tests.chaos.judge import Judgement
 from tests.chaos.ledger import Ledger
 from tests.chaos.load import Client, Next
 from tests.chaos.models import INSTANCES, OBEYING, TINY, Ask, ask_obeying, ask_tiny, put_model
+from tests.chaos.patience import eventually
 from tests.chaos.server import CONFIG, ChaosServer, left_behind
 from tests.e2e.books import Books
 from tests.e2e.client import ask
 
 ROUND = 20
 """Requests to each model once the faults are over: the first try must be the last."""
-
-
-LOOK_S = 0.05
 
 
 @dataclass(frozen=True)
@@ -103,7 +101,7 @@ class Stage:
             return replace(asked, kind="goes away", leaves_after_s=rng.uniform(0, 0.02))
         return asked
 
-    async def _each(self, asks) -> None:
+    async def _each(self, asks: Iterable[Ask]) -> None:
         """One after the other; each must be answered at once."""
         client = self._client("each")
         for each in asks:
@@ -122,11 +120,7 @@ class Stage:
             serving = (await ask(self.server.address, "/ready")).status == 200
             return serving and everybody == list(self.plan.instances.values())
 
-        try:
-            async with asyncio.timeout(self.plan.patience_s):
-                while not await ready():
-                    await asyncio.sleep(LOOK_S)
-        except TimeoutError:
+        if not await eventually(ready, self.plan.patience_s):
             self.breaches.append(f"not all workers are back: there are {len(self.server.workers())} processes")
             return
         rng = self.plan.rng("round")
