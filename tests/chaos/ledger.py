@@ -43,9 +43,10 @@ class Chain:
 
 
 class Ledger:
-    """strange: what came that nobody had asked for, or that is no reply."""
+    """strange: what came that nobody had asked for, or that is no reply.  completed: right answers, so far."""
 
     def __init__(self) -> None:
+        self.completed = 0
         self.chains: list[Chain] = []
         self.strange: list[str] = []
         self._sent = 0
@@ -69,6 +70,7 @@ class Ledger:
             sent.code = "completed"
             answer = {output["name"]: output["data"] for output in told["outputs"]}
             sent.wrong = "it was to fail" if sent.ask.must_fail else sent.ask.check(answer)
+            self.completed += not sent.wrong
         else:
             sent.code = told["code"]
             sent.wrong = _unfit(sent.ask, sent.code, told)

@@ -1,4 +1,4 @@
-"""The server of chaos: its log is on a disk that can be full, its workers are told by model, what it leaves is found."""
+"""The server of chaos: its log is on a disk that can be full, its workers are told by model, what it leaves is seen."""
 
 from __future__ import annotations
 
