@@ -18,10 +18,10 @@ from tests.chaos.patience import eventually
 from tests.chaos.server import ChaosServer, worker_id
 
 FULL_FOR_S = 1.0
-STOPPED_FOR_S = (0.05, 2.0)
+STOPPED_FOR_S = (0.05, 2.5)
 """Half of them, which wake up before anybody has noticed or when they are suspected; the others when they are given up,
 or after LONGEST_STOP_S if nothing was asked of them."""
-LONGEST_STOP_S = 6
+LONGEST_STOP_S = 8
 NO_PROGRESS = "no progress"
 LOOK_S = 0.01
 

@@ -80,7 +80,7 @@ class Model:
 SETTINGS = f"""\
 instances = {INSTANCES}
 threads = 1
-hang_s = 1
+hang_s = 1.5
 batching.max_batch_size = 8
 warm_up.rows = [1, 2, 4, 8]
 """

@@ -44,15 +44,16 @@ async def chaos(root: Path, plan: Plan) -> str:
         await stage.end()
         played = time.monotonic() - began
     if stage.breaches:
-        raise ChaosFailed(failure(stage))
+        raise ChaosFailed(failure(stage, replay_line(plan)))
     return report(stage, played)
 
 
-def failure(stage: Stage) -> str:
+def failure(stage: Stage, replay: str) -> str:
+    """replay: the command that does it again."""
     breaches = stage.breaches
     more = [f"... and {len(breaches) - SHOWN} more"] if len(breaches) > SHOWN else []
     log = ["the log ends with", *stage.server.printed[-LOG:]]
-    return "\n".join([*breaches[:SHOWN], *more, *log, f"replay: {replay_line(stage.plan)}"])
+    return "\n".join([*breaches[:SHOWN], *more, *log, f"replay: {replay}"])
 
 
 def replay_line(plan: Plan) -> str:

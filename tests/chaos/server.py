@@ -20,6 +20,7 @@ TRACE = "trace"
 CONFIG = f"""\
 [server]
 request_timeout_s = 60
+shutdown_grace_s = 5
 [workers]
 backoff_s = 0.02
 max_backoff_s = 0.5

@@ -22,7 +22,8 @@ from tests.chaos.run import ChaosFailed, failure, report
 from tests.chaos.slopes import Slope, fit
 from tests.chaos.stage import Plan, Stage, staged
 
-EVERY_S = 2.0
+EVERY_S, LEAST_SAMPLES = 2.0, 45
+"""Between two samples; less where there would be too few."""
 WARM_UP = 0.25
 """Of the time, that is not measured; LONGEST_WARM_UP_S at most."""
 LONGEST_WARM_UP_S = 180
@@ -75,7 +76,8 @@ async def soak(root: Path, plan: Plan, minutes: float) -> str:
     table, grown = judged(samples)
     stage.breaches += grown
     if stage.breaches:
-        raise ChaosFailed("\n".join([*table, failure(stage)]))
+        replay = f"python -m tests.chaos.soak --seed {plan.seed} --minutes {minutes:g} --gap {plan.gap_s:g}"
+        raise ChaosFailed("\n".join([*table, failure(stage, replay)]))
     return "\n".join([report(stage, played), *table])
 
 
@@ -97,11 +99,12 @@ async def disturb(stage: Stage, ends: float) -> None:
 async def measure(stage: Stage, ends: float) -> list[Sample]:
     """After the warm-up, until it ends."""
     left = ends - time.monotonic()
-    await asyncio.sleep(min(LONGEST_WARM_UP_S, WARM_UP * left))
-    samples = []
+    warm_up = min(LONGEST_WARM_UP_S, WARM_UP * left)
+    await asyncio.sleep(warm_up)
+    samples, every = [], min(EVERY_S, (left - warm_up) / LEAST_SAMPLES)
     last, at = stage.ledger.completed, time.monotonic()
     while time.monotonic() < ends:
-        await asyncio.sleep(EVERY_S)
+        await asyncio.sleep(every)
         done, now = stage.ledger.completed, time.monotonic()
         samples.append(sample(stage, now, (done - last) / (now - at)))
         last, at = done, now

@@ -136,10 +136,9 @@ class Stage:
             self.breaches.append(f"the server ended with exit code {code}")
         self.breaches += left_behind(self.server.temporary)
         self.breaches += [f"in the log: {line}" for line in self.server.printed if "Traceback" in line]
-        self.breaches += self.ledger.breaches()
         self.judgement = Judgement(self.server.recording, self.plan.instances)
         self.judgement.compare(self.ledger.codes(), self.ledger.left())
-        self.breaches += self.judgement.breaches
+        self.breaches += [*self.judgement.breaches, *self.ledger.breaches()]
 
 
 @asynccontextmanager
