@@ -76,7 +76,8 @@ async def soak(root: Path, plan: Plan, minutes: float) -> str:
     table, grown = judged(samples)
     stage.breaches += grown
     if stage.breaches:
-        replay = f"python -m tests.chaos.soak --seed {plan.seed} --minutes {minutes:g} --gap {plan.gap_s:g}"
+        options = f"--seed {plan.seed} --minutes {minutes:g} --gap {plan.gap_s:g} --pause {plan.pause_s:g}"
+        replay = f"python -m tests.chaos.soak {options}"
         raise ChaosFailed("\n".join([*table, failure(stage, replay)]))
     return "\n".join([report(stage, played), *table])
 
@@ -149,9 +150,10 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=30)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--gap", type=float, default=GAP_S, help="seconds between two faults, on average")
+    parser.add_argument("--pause", type=float, default=Plan.pause_s, help="seconds between two requests of a client")
     parser.add_argument("--bug", default="", help="one of tests/chaos/planted.py, which must be noticed")
     given = parser.parse_args()
-    plan = Plan(given.seed, gap_s=given.gap, bug=given.bug)
+    plan = Plan(given.seed, gap_s=given.gap, pause_s=given.pause, bug=given.bug)
     with tempfile.TemporaryDirectory() as folder:
         try:
             print(asyncio.run(soak(Path(folder), plan, given.minutes)))
