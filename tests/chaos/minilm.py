@@ -55,6 +55,10 @@ class Encoder:
         return "" if off <= TOLERANCE else f"text {number}: off by {off:.2g} from what it is alone"
 
 
+def is_there() -> bool:
+    return (FOLDER / "1" / "model.onnx").is_file()
+
+
 def put(root: Path) -> None:
     (root / "models").mkdir(exist_ok=True)
     (root / "models" / NAME).symlink_to(FOLDER)

@@ -110,6 +110,16 @@ def a_folder_stays_behind() -> None:
     supervisor.shutil.rmtree = lambda path, ignore_errors=False: None  # type: ignore[attr-defined]
 
 
+def its_end_goes_wrong() -> None:
+    from headway.cli import server
+
+    async def close(self: Any) -> None:
+        await self._runtime.close()
+        raise RuntimeError("at the very end")
+
+    server.Server.close = close  # type: ignore[method-assign]
+
+
 def memory_and_files_are_kept() -> None:
     kept: list[Any] = []
 
@@ -130,6 +140,7 @@ BUGS: dict[str, tuple[Callable[[], None], tuple[str, ...]]] = {
         (a_worker_is_not_replaced, ("not all workers are back", "are ready after the faults, expected 2 workers")),
         (a_process_stays_behind, ("left behind: process",)),
         (a_folder_stays_behind, ("left behind: /",)),
+        (its_end_goes_wrong, ("ended with exit code 1", "in the log: Traceback")),
         (who_went_away_is_still_computed, ()),
         (memory_and_files_are_kept, ()),
     )

@@ -17,6 +17,7 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
+from tests.chaos import minilm
 from tests.chaos.faults import NoVictim, do, schedule
 from tests.chaos.stage import Plan, Stage, staged
 
@@ -96,6 +97,8 @@ def main() -> None:
     parser.add_argument("--model", choices=["tiny", "minilm"], default="tiny", help="whose workers are killed")
     parser.add_argument("--bug", default="", help="one of tests/chaos/planted.py, which must be noticed")
     given = parser.parse_args()
+    if given.model == "minilm" and not minilm.is_there():
+        parser.error(f"{minilm.NAME} was not exported: make ready")
     plan = Plan(given.seed, given.kills, given.model == "minilm", given.gap, bug=given.bug)
     with tempfile.TemporaryDirectory() as folder:
         try:
