@@ -913,6 +913,7 @@ def test_the_recording_of_it_all_replays_to_the_same_effects(world, tmp_path):
         running = gateway.submit("gated", [[-1]])
         waiting = await meet(gate)
         os.kill(gateway.pids("gated")[0], signal.SIGKILL)
+        await gateway.until(lambda: gateway.losses() == [Loss.KILLED])  # or it might be who is met
         waiting.close()
         (await meet(gate)).close()  # it is tried again
         assert (await gateway.reply(running)).outcome is Outcome.COMPLETED
