@@ -11,7 +11,7 @@ ARGS ?=
 SEED ?=
 SEEDS ?= $(if $(SEED),1,200)
 
-.PHONY: help serve test check sim fuzz bench diagrams clean ready ready-dev
+.PHONY: help serve test check sim fuzz chaos soak bench diagrams clean ready ready-dev
 
 help: ## what there is
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1#\2/p' $(MAKEFILE_LIST) | awk -F'#' '{ printf "%-16s %s\n", $$1, $$2 }'
@@ -35,6 +35,13 @@ sim: ready-dev ## seeded worlds against the scheduler: SEEDS=1000 from seed 1 on
 fuzz: ready-dev ## spoiled requests over raw sockets to a real server (CONNECTIONS=10000, SEED=1); then those without sockets
 	@$(BIN)/python -m tests.fuzz.sockets --connections $(or $(CONNECTIONS),10000) --seed $(or $(SEED),1)
 	@$(BIN)/python -m pytest tests/fuzz $(ARGS)
+
+chaos: ready-dev ## a real server under load, its workers killed and worse (KILLS=100, SEED=1, ARGS="--model minilm"); then the waves
+	@$(BIN)/python -m tests.chaos.run --seed $(or $(SEED),1) --kills $(or $(KILLS),100) $(ARGS)
+	@$(BIN)/python -m tests.chaos.waves
+
+soak: ready-dev ## the same for long (MINUTES=30, SEED=1), faults at a low rate: does memory grow, or goodput fall?
+	@$(BIN)/python -m tests.chaos.soak --seed $(or $(SEED),1) --minutes $(or $(MINUTES),30) $(ARGS)
 
 bench: ready-dev ## the figures of docs/benchmarks.md, one benchmark after the other (minutes; the machine should be idle)
 	@set -e; for each in benchmarks/*.py; do echo "== $$each"; $(BIN)/python $$each; done

@@ -25,18 +25,23 @@ PATIENCE_S = 60
 
 
 class Server:
-    """`headway serve` with these arguments. Its output, log and all, is in `printed`; `address` once it listens."""
+    """`headway serve` with these arguments. Its output, log and all, is in `printed`; `address` once it listens.
 
-    def __init__(self, *arguments: str | Path, cwd: Path | None = None) -> None:
+    output: an open file that it is written to instead; then a subclass has to say where its `_lines` come from.
+    """
+
+    program: tuple[str, ...] = (str(HEADWAY),)
+
+    def __init__(self, *arguments: str | Path, cwd: Path | None = None, output: int = subprocess.PIPE) -> None:
         self.root = cwd or Path()
         self.address = ""
         self.printed: list[str] = []
         # The workers' socket is in the folder for temporary files. A name for a socket must be short.
         self.temporary = Path(tempfile.mkdtemp(prefix="e2e-"))
         self.process = subprocess.Popen(
-            [str(HEADWAY), "serve", *map(str, arguments)],
+            [*self.program, "serve", *map(str, arguments)],
             cwd=cwd,
-            stdout=subprocess.PIPE,
+            stdout=output,
             stderr=subprocess.STDOUT,
             text=True,
             env={**os.environ, "TMPDIR": str(self.temporary), "HEADWAY_COMPILED": "1"},
@@ -47,13 +52,16 @@ class Server:
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
 
-    def _read(self) -> None:
+    def _lines(self) -> Iterator[str]:
         assert self.process.stdout is not None
         with self.process.stdout as lines:
-            for line in lines:
-                with self._news:
-                    self.printed.append(line.rstrip("\n"))
-                    self._news.notify_all()
+            yield from lines
+
+    def _read(self) -> None:
+        for line in self._lines():
+            with self._news:
+                self.printed.append(line.rstrip("\n"))
+                self._news.notify_all()
         with self._news:
             self._ended = True
             self._news.notify_all()

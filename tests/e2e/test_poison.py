@@ -139,3 +139,26 @@ async def test_a_request_that_was_there_at_three_kills_from_outside_is_answered(
             assert (await innocent).outputs["sum"] == [7]
             assert witness.executed() == [7] * 4
             assert all("lost (killed)" in line for line in deaths(server))
+
+
+@in_a_loop
+async def test_a_request_whose_workers_were_stopped_three_times_is_answered(tmp_path: Path) -> None:
+    """Alone each time, and each time its worker was given up: not for what it ran."""
+    witness = lossy(tmp_path, "hang_s = 0.3\nquarantine_s = 60")
+    async with pauses() as held:
+        with running(tmp_path, CONFIG) as server:
+            assert (await witness.ask(server.address, 1)).status == 200  # this size was run: it gets no more time
+            innocent = asyncio.create_task(witness.ask(server.address, 7, hold=held.port))
+            for times in range(1, 4):
+                await held.begun()
+                (worker,) = server.workers()
+                os.kill(worker, signal.SIGSTOP)
+
+                async def given_up(times: int = times) -> bool:
+                    return len(deaths(server)) == times
+
+                await until(given_up, "it is given up")
+            await (await held.begun()).end()
+            assert (await innocent).outputs["sum"] == [7]
+            assert all("lost (killed), no progress, and stopped by a signal" in line for line in deaths(server))
+            assert (await ask(server.address, "/quarantine")).json == {"quarantine": []}

@@ -658,7 +658,7 @@ def test_a_stopped_worker_that_was_given_up_never_wakes_up_again_and_what_it_ran
         ended = os.pidfd_open(stopped)
         os.kill(stopped, signal.SIGSTOP)
         waiting.close()  # awake, it would answer now
-        await gateway.until(lambda: gateway.losses() == [Loss.HUNG])
+        await gateway.until(lambda: gateway.losses() == [Loss.KILLED])
         assert await asyncio.to_thread(select.select, [ended], [], [], WAIT_S) == ([ended], [], [])
         os.close(ended)
         (await meet(gate)).close()
@@ -917,9 +917,10 @@ def test_the_recording_of_it_all_replays_to_the_same_effects(world, tmp_path):
         running = gateway.submit("gated", [[-1]])
         waiting = await meet(gate)
         os.kill(gateway.pids("gated")[0], signal.SIGKILL)
-        await gateway.reply(running)
+        await gateway.until(lambda: gateway.losses() == [Loss.KILLED])  # or it might be who is met
         waiting.close()
-        await gateway.until_state("gated", "ready")
+        (await meet(gate)).close()  # it is tried again
+        assert (await gateway.reply(running)).outcome is Outcome.COMPLETED
         await gateway.reply(gateway.submit("gated", [[1]], timeout_s=0.000001))
         await gateway.runtime.drain(WAIT_S)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from headway.core.losses import Loss
-from headway.runtime.losses import SIGNS, End, end_of, while_loading
+from headway.runtime.losses import SIGNS, End, end_of, end_of_progress, while_loading
 from headway.runtime.oom import OutOfMemoryKills
 from headway.wire.exits import EXIT_DEVICE_FAULT, EXIT_DEVICE_LOST, EXIT_OUT_OF_MEMORY, EXIT_PROTOCOL_VIOLATION
 from headway.worker.device_errors import DeviceBroken, check_device
@@ -49,6 +49,27 @@ def test_an_exit_is_of_one_kind(code, starved, loss):
 )
 def test_an_exit_is_told_in_words(code, text):
     assert end_of(code).cause == text
+
+
+@pytest.mark.parametrize(
+    ("stat", "loss"),
+    [
+        ("7 (python3) T 1 7", Loss.KILLED),
+        ("7 (python3) t 1 7", Loss.KILLED),
+        ("7 (python3) S 1 7", Loss.HUNG),
+        ("7 (a) T ) R 1 7", Loss.HUNG),
+        ("", Loss.HUNG),
+    ],
+)
+def test_a_process_that_is_stopped_does_not_hang(tmp_path, stat, loss):
+    write(tmp_path, {"7/stat": stat})
+    end = end_of_progress(7, "no answer for 2 s", tmp_path)
+    assert end.loss is loss
+    assert end.cause.startswith("no progress") and end.cause.endswith(": no answer for 2 s")
+
+
+def test_where_nothing_is_told_of_a_process_it_hangs(tmp_path):
+    assert end_of_progress(7, "", tmp_path).loss is end_of_progress(None, "", tmp_path).loss is Loss.HUNG
 
 
 @pytest.mark.parametrize(("sign", "loss"), SIGNS.items(), ids=SIGNS)

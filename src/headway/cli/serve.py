@@ -16,6 +16,7 @@ from headway.config.load import Config
 from headway.registry.spec import VersionSpec
 from headway.telemetry import logs
 from headway.worker.log import STYLE as WORKERS_STYLE
+from headway.worker.log import rather_lose_than_fail
 
 log = logging.getLogger("headway.cli")
 
@@ -71,6 +72,7 @@ def serve(
         return with_server(found, **given), specs
 
     found, specs = read()
+    rather_lose_than_fail()  # not earlier: whoever has a wrong configuration must be told so
     logs.set_up(found.settings.server.log_format, log_level)
     os.environ[WORKERS_STYLE] = found.settings.server.log_format  # which they inherit
     for warning in warnings(found, specs):

@@ -1,12 +1,13 @@
 """How a worker was lost, from what is seen of its end. docs/failures.md has the same table, with what follows from it.
 
-Nobody knows for certain: a signal has no sender. But whoever runs in a worker has no reason to send SIGKILL or SIGTERM
-to himself, and the kernel counts whom it kills for want of memory.
+Nobody knows for certain: a signal has no sender. But whoever runs in a worker has no reason to send SIGKILL, SIGTERM or
+SIGSTOP to himself, and the kernel counts whom it kills for want of memory.
 """
 
 from __future__ import annotations
 
 import signal
+from pathlib import Path
 from typing import NamedTuple
 
 from headway.core.losses import Loss
@@ -18,6 +19,7 @@ OTHER_SIGNAL, OTHER_EXIT = "any other signal", "any other exit code"
 VIOLATION = "protocol violation"
 HUNG_UP = "channel closed, and the process lives on"
 HANGS = "no progress"
+STOPPED = "no progress, and stopped by a signal"
 LOAD_FAILED, TOO_SLOW, NOT_STARTED = "load failed", "not ready within the time it has", "could not be started"
 
 SIGNS: dict[str, Loss] = {
@@ -41,6 +43,7 @@ SIGNS: dict[str, Loss] = {
     VIOLATION: Loss.PROTOCOL,
     HUNG_UP: Loss.PROTOCOL,
     HANGS: Loss.HUNG,
+    STOPPED: Loss.KILLED,
     LOAD_FAILED: Loss.REFUSED,
     TOO_SLOW: Loss.REFUSED,
     NOT_STARTED: Loss.REFUSED,
@@ -76,6 +79,20 @@ def end_of(code: int, starved: bool = False) -> End:
 def while_loading(end: End) -> End:
     """The same of a worker that was not ready yet: it has run nothing that could be to blame."""
     return End(f"{end.cause}, while it was loading", Loss.REFUSED) if end.loss.blames else end
+
+
+def end_of_progress(pid: int | None, cause: str, proc: Path = Path("/proc")) -> End:
+    """Of a worker that does not answer. What it runs is to blame, unless the process does not run at all."""
+    sign = STOPPED if pid is not None and _is_stopped(proc / str(pid) / "stat") else HANGS
+    return End(f"{sign}: {cause}", SIGNS[sign])
+
+
+def _is_stopped(stat: Path) -> bool:
+    """By SIGSTOP or by a debugger. False where the system does not tell."""
+    try:
+        return stat.read_bytes().rpartition(b") ")[2][:1] in (b"T", b"t")
+    except OSError:
+        return False
 
 
 def _name(number: int) -> str:

@@ -21,7 +21,6 @@ from headway.registry.spec import VersionSpec
 from headway.runtime.channel import CLOSED, Channel
 from headway.runtime.clock import Clock
 from headway.runtime.losses import (
-    HANGS,
     HUNG_UP,
     LOAD_FAILED,
     NOT_STARTED,
@@ -30,6 +29,7 @@ from headway.runtime.losses import (
     VIOLATION,
     End,
     end_of,
+    end_of_progress,
     while_loading,
 )
 from headway.runtime.oom import OutOfMemoryKills
@@ -205,7 +205,7 @@ class WorkerProcess:
     def give_up(self, cause: str) -> None:
         """It hangs: it is lost at once, and killed when it has had time to write down what it is doing. One that was
         stopped writes nothing, and is killed all the same: none of them comes back."""
-        if self._is_lost(f"{HANGS}: {cause}", SIGNS[HANGS]):
+        if self._is_lost(*end_of_progress(self.pid, cause)):
             self._signal(signal.Signals(ASK_FOR_STACKS))
             asyncio.get_running_loop().call_later(STACKS_TAKE_S, self._kill)
 

@@ -7,6 +7,7 @@ import argparse
 import os
 import sys
 
+from headway.worker.log import rather_lose_than_fail
 from headway.worker.parent import die_with_parent
 from headway.worker.stacks import tell_stacks
 
@@ -30,6 +31,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
 
 def run(arguments: list[str]) -> int:
     options = parse(arguments)
+    rather_lose_than_fail()
     tell_stacks(options.stacks)
     die_with_parent()
     if options.threads:

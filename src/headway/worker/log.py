@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import io
 import json
 import logging
 import os
 import sys
 import time
 import traceback
+from typing import Any
 
 STYLE = "HEADWAY_LOG_FORMAT"
 """Environment variable: "json" has each line as an object, as the server that started the worker logs its own."""
@@ -36,6 +38,33 @@ class Json(OneLine):
 
     def line(self, at: str, level: str, text: str) -> str:
         return json.dumps({"time": at, "level": level, "logger": self.who, "message": text}, ensure_ascii=False)
+
+
+class Lossy(io.FileIO):
+    """What cannot be written is lost, and nobody hears of it: a full disk is no reason to fail, nor to end with another
+    exit code than one's own."""
+
+    def write(self, data: Any, /) -> int:
+        try:
+            written = super().write(data)
+        except OSError:
+            written = None
+        return memoryview(data).nbytes if written is None else written
+
+
+def rather_lose_than_fail() -> None:
+    """From now on this process's stdout and stderr never raise, at its end neither. For one that serves, which must not
+    depend on who keeps its log."""
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        try:
+            descriptor = stream.fileno()
+        except (AttributeError, OSError):
+            continue  # closed, or a test's
+        buffer = io.BufferedWriter(Lossy(descriptor, "w", closefd=False))
+        at_once = stream.line_buffering or stream.write_through
+        text = io.TextIOWrapper(buffer, stream.encoding, stream.errors, line_buffering=at_once)
+        setattr(sys, name, text)
 
 
 def describe(error: BaseException) -> str:
