@@ -211,7 +211,7 @@ async def given_up(suspects: Suspects) -> None:
     """The next hour is over."""
     suspects.passed += HOUR
     assert await suspects.answer(suspects.submit(6)) == 12
-    await suspects.gateway.until(lambda: suspects.gateway.losses() == [Loss.HUNG])
+    await suspects.gateway.until(lambda: suspects.gateway.losses() == [Loss.KILLED])
     assert len(suspects.gateway.decided(KillWorker)) == 1
 
 
