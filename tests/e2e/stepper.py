@@ -10,6 +10,7 @@ from tests.e2e.client import send
 
 STEPPER = """
 import json
+import os
 import socket
 
 
@@ -32,6 +33,7 @@ class Model:
                 self.tell("step", name, step)
                 if step == request.get("hold_at"):
                     with socket.create_connection(("127.0.0.1", request["hold"])) as connection:
+                        connection.sendall(b"%d\\n" % os.getpid())
                         connection.recv(1)
                 yield {"name": name, "step": step}
         finally:

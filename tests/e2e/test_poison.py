@@ -150,9 +150,8 @@ async def test_a_request_whose_workers_were_stopped_three_times_is_answered(tmp_
             assert (await witness.ask(server.address, 1)).status == 200  # this size was run: it gets no more time
             innocent = asyncio.create_task(witness.ask(server.address, 7, hold=held.port))
             for times in range(1, 4):
-                await held.begun()
-                (worker,) = server.workers()
-                os.kill(worker, signal.SIGSTOP)
+                pause = await held.begun()
+                os.kill(pause.worker, signal.SIGSTOP)
 
                 async def given_up(times: int = times) -> bool:
                     return len(deaths(server)) == times

@@ -31,6 +31,7 @@ from headway.worker.errors import InputError
 def pause(port):
     """Until the test says go on, or has gone itself."""
     with socket.create_connection(("127.0.0.1", port)) as connection:
+        connection.sendall(b"%d\\n" % os.getpid())
         connection.recv(1)
 
 
@@ -131,10 +132,10 @@ class Witness:
 
 
 class Pause:
-    """One model that waits."""
+    """One model that waits. worker: the process in which it does."""
 
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._reader = reader
+    def __init__(self, worker: int, writer: asyncio.StreamWriter) -> None:
+        self.worker = worker
         self._writer = writer
 
     async def end(self) -> None:
@@ -154,7 +155,7 @@ class Pauses:
         self._all: list[Pause] = []
 
     async def connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        pause = Pause(reader, writer)
+        pause = Pause(int(await reader.readline()), writer)
         self._all.append(pause)
         self._begun.put_nowait(pause)
 
