@@ -7,6 +7,7 @@ import gc
 import logging
 import os
 import signal
+import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -240,7 +241,7 @@ async def serve_until_signal(config: Config, specs: Sequence[VersionSpec], read:
         loop.add_signal_handler(number, on_signal, stop, number, server)
     try:
         entrance = await server.start()
-        print(f"listening on {entrance.address}, loading {len(specs)} model version(s) ...", flush=True)
+        say(f"listening on {entrance.address}, loading {len(specs)} model version(s) ...")
         announcing = asyncio.create_task(announce_when_settled(server, entrance))
         await stop.wait()
         announcing.cancel()
@@ -257,7 +258,13 @@ async def announce_when_settled(server: Server, entrance: announce.Entrance) -> 
     gc.collect()
     gc.freeze()  # what starting has made stays to the end: no collection need look at it again
     gc.set_threshold(*COLLECT)
-    print("\n".join(announce.lines(entrance, answers)), flush=True)
+    say("\n".join(announce.lines(entrance, answers)))
+
+
+def say(text: str) -> None:
+    """In one write, the end of the line included: the log may go to the same place, and would get in between."""
+    sys.stdout.write(f"{text}\n")
+    sys.stdout.flush()
 
 
 def on_hangup(server: Server, reloads: set[asyncio.Task[None]]) -> None:
