@@ -1,0 +1,1 @@
+"""Language models: by the token, over a paged KV cache."""

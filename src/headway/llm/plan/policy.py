@@ -1,0 +1,68 @@
+"""What the operator decides about an engine, as values."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+from headway.core.units import Duration, ms
+
+UNIT = 1 << 20
+"""Of a virtual token counter: one token at price 1 and weight 1. Counters are integers."""
+
+
+class Admit(Enum):
+    """How the blocks that a sequence will come to need are judged before it is admitted."""
+
+    WORST_CASE = "worst_case"
+    """As if everybody produced all that it may: nobody is ever preempted for want of blocks."""
+    FUTURE_PEAK = "future_peak"
+    """By the greatest use that is to come, lengths as they have turned out lately (Gong et al., "Past-Future
+    Scheduler", ASPLOS 2025)."""
+    ESTIMATE = "estimate"
+    """By a part of what may yet be produced, which shrinks while all goes well and starts again after a
+    preemption (as SGLang does)."""
+    UNLIMITED = "unlimited"
+    """Whatever fits now. A baseline: it thrashes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Prices:
+    """Of a token, in units of service. Prompt tokens that were found in the cache cost nothing."""
+
+    prompt: int = 1
+    output: int = 2
+
+
+@dataclass(frozen=True, slots=True)
+class PlanPolicy:
+    """max_sequences: that run at once.  max_step_tokens: of one step, decodes and prefill together.
+    max_context: tokens of a sequence, prompt and output.
+    tile: chunks of prompts are multiples of so many tokens, but for the last.
+    max_partial_prefills: prompts under way that will not be through at the end of the step.
+    oldest_part: of the prefill of a step, so much goes to the oldest prompt under way: 1 / oldest_part. A prompt of P
+        tokens, the ones before it still having R to go, is through within oldest_part x (R + P) / prefill of a step.
+    target_itl: between two tokens of a stream whose request says nothing of it, in ns.
+    slack: a stream that is ahead of its target may wait for so many times the target for one token.
+    prefix_cache: whether prompts share what others have computed.  defer: and wait for what another computes just now.
+    """
+
+    max_sequences: int = 256
+    max_step_tokens: int = 2048
+    max_context: int = 131_072
+    tile: int = 32
+    max_partial_prefills: int = 4
+    oldest_part: int = 4
+    target_itl: Duration = ms(50)
+    slack: float = 2.0
+    admit: Admit = Admit.FUTURE_PEAK
+    prices: Prices = Prices()
+    prefix_cache: bool = True
+    defer: bool = True
+
+    def __post_init__(self) -> None:
+        """ValueError where they contradict each other."""
+        if self.max_step_tokens < self.max_sequences + self.tile:
+            raise ValueError("max_step_tokens must hold a token of each sequence and one tile of prefill")
+        if min(self.max_sequences, self.tile, self.max_partial_prefills, self.oldest_part, self.target_itl) < 1:
+            raise ValueError("sizes must be at least 1")

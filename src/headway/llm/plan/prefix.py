@@ -1,0 +1,109 @@
+"""The prefix cache: which blocks hold the keys and values of which beginnings.
+
+A block is known by a hash that chains: of the block before it, and of its own tokens. The chain begins at a root that
+says whose model it is: version, adapter, salt. A hash is not believed: tokens, and the block before, are compared.
+Only full blocks are cached.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable
+from hashlib import blake2b
+from typing import NamedTuple
+
+Hash = Callable[[bytes, tuple[int, ...]], bytes]
+
+ROOT = -1
+"""The block before the first."""
+
+
+def chained(before: bytes, tokens: tuple[int, ...]) -> bytes:
+    """128 bits of the block with these tokens, behind the one with that hash."""
+    return blake2b(array("q", tokens).tobytes(), digest_size=16, key=before).digest()
+
+
+def root(*names: str) -> bytes:
+    """Of everything whose keys and values are alike only together: model version, adapter, salt."""
+    return blake2b("\0".join(names).encode(), digest_size=16).digest()
+
+
+class Held(NamedTuple):
+    """A cached block. before: the number of the block it continues."""
+
+    block: int
+    hash: bytes
+    before: int
+    tokens: tuple[int, ...]
+    root: bytes
+
+
+class PrefixCache:
+    """block_size: tokens of a block.  hits, asked: tokens.  collisions: hashes that were equal for other tokens."""
+
+    __slots__ = ("_by_block", "_by_hash", "_hash", "asked", "block_size", "collisions", "hits")
+
+    def __init__(self, block_size: int, hash: Hash = chained) -> None:
+        self.block_size = block_size
+        self.hits = self.asked = self.collisions = 0
+        self._hash = hash
+        self._by_hash: dict[bytes, Held] = {}
+        self._by_block: dict[int, Held] = {}
+
+    def __len__(self) -> int:
+        return len(self._by_block)
+
+    def __contains__(self, block: object) -> bool:
+        return block in self._by_block
+
+    def extend(self, root: bytes, hashes: list[bytes], tokens: list[int]) -> None:
+        """Hashes of all full blocks of these tokens; the first of them are there already."""
+        size = self.block_size
+        before = hashes[-1] if hashes else root
+        for start in range(len(hashes) * size, len(tokens) - size + 1, size):
+            before = self._hash(before, tuple(tokens[start : start + size]))
+            hashes.append(before)
+
+    def find(self, root: bytes, hashes: list[bytes], tokens: list[int], limit: int) -> list[int]:
+        """Numbers of the cached blocks that these tokens begin with, at most `limit`."""
+        size = self.block_size
+        found: list[int] = []
+        before = ROOT
+        for number in range(min(limit, len(hashes))):
+            held = self._by_hash.get(hashes[number])
+            if held is None:
+                break
+            start = number * size
+            same = held.before == before and held.root == root
+            if not same or held.tokens != tuple(tokens[start : start + size]):
+                self.collisions += 1
+                break
+            before = held.block
+            found.append(before)
+        return found
+
+    def keep(self, root: bytes, hashes: list[bytes], tokens: list[int], blocks: list[int], number: int) -> bool:
+        """The sequence's full block of that number has been computed. Whether it is cached from now on: not where
+        another has the same content, or what it continues is not cached itself."""
+        hash = hashes[number]
+        if hash in self._by_hash:
+            return False
+        before = blocks[number - 1] if number else ROOT
+        if number and before not in self._by_block:
+            return False
+        start = number * self.block_size
+        held = Held(blocks[number], hash, before, tuple(tokens[start : start + self.block_size]), root)
+        self._by_hash[hash] = held
+        self._by_block[held.block] = held
+        return True
+
+    def forget(self, block: int) -> None:
+        """Its content is lost."""
+        del self._by_hash[self._by_block.pop(block).hash]
+
+    def held(self) -> list[Held]:
+        """All that is cached (for checks, and for whoever places requests)."""
+        return list(self._by_block.values())
+
+    def knows(self, hash: bytes) -> bool:
+        return hash in self._by_hash
