@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
-from headway.core.units import Duration, ms
+from headway.core.units import MILLISECOND, Duration
 
 UNIT = 1 << 20
 """Of a virtual token counter: one token at price 1 and weight 1. Counters are integers."""
@@ -53,7 +53,7 @@ class PlanPolicy:
     tile: int = 32
     max_partial_prefills: int = 4
     oldest_part: int = 4
-    target_itl: Duration = ms(50)
+    target_itl: Duration = 50 * MILLISECOND
     slack: float = 2.0
     admit: Admit = Admit.FUTURE_PEAK
     prices: Prices = Prices()

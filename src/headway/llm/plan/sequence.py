@@ -42,7 +42,7 @@ class SequenceRequest:
     """What is asked for.
 
     prompt: token ids, at least one.  output: those that were produced already, by an engine that gave it up or died.
-    max_tokens: to be produced in all, `output` included.  stops: token ids that end it; they are not part of the answer.
+    max_tokens: to be produced in all, `output` included.  stops: token ids that end it.
     choices: answers to the same prompt; each is a sequence.
     priority: class, 0 = most urgent.
     first_by: when its first token is worthless.  itl: between its tokens at most, in ns; 0 = as the policy says.

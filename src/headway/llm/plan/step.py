@@ -25,7 +25,7 @@ class End(Enum):
 
 
 class Row(NamedTuple):
-    """Of one sequence in a step: compute positions start to start + count - 1.
+    """Of one sequence in a step: compute positions start to start + size - 1.
 
     tokens: of those positions; one fewer where the last is what the plan before this one samples.
     block_table: numbers of the blocks that hold the sequence's keys and values, in order; do not change it.
@@ -35,7 +35,7 @@ class Row(NamedTuple):
     id: SequenceId
     attempt: int
     start: int
-    count: int
+    size: int
     tokens: list[int]
     block_table: Listed[int]
     samples: bool

@@ -1,0 +1,183 @@
+"""Who runs from this step on: in fair order, and as far as there is room."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from enum import Enum
+
+from headway.core.units import Instant
+from headway.llm.plan import victims
+from headway.llm.plan.chunks import Prefill
+from headway.llm.plan.growing import beyond_share
+from headway.llm.plan.sequence import Sequence
+from headway.llm.plan.state import State
+from headway.llm.plan.tenants import Account
+
+LOOK_PAST = 16
+"""Sequences of a tenant that wait for what another computes, behind which one that does not is looked for."""
+
+
+class Room(Enum):
+    """What came of asking for it."""
+
+    YES = "yes"
+    SLOTS = "slots"
+    BLOCKS = "blocks"
+    TIME = "time"
+
+
+def admit(state: State, prefill: Prefill, decodes: int, context: int, limit: float) -> None:
+    """decodes, context: of the streams that go on.  limit: that a step of streams alone may take, in ns."""
+    if not state.sequences or len(state.sequences) == len(state.running):
+        return
+    state.room.survey(state.running.values(), state.pool.in_use + state.leaving)
+    passed: list[Account] = []
+    for sequence in _candidates(state, passed):
+        if sequence.id in state.preempted:
+            break  # in this very pass: it would take what others were to have of it
+        found = state.found(sequence)
+        answer = _has_room(state, sequence, found, prefill, decodes, context, limit)
+        if answer in (Room.SLOTS, Room.BLOCKS) and _displace(state, sequence, found):
+            state.room.survey(state.running.values(), state.pool.in_use + state.leaving)
+            found = state.found(sequence)
+            answer = _has_room(state, sequence, found, prefill, decodes, context, limit)
+        if answer is not Room.YES:
+            break
+        idle = sum(1 for block in found if state.pool.is_idle(block))
+        state.start(sequence, found)
+        state.room.add(sequence, idle)
+        prefill.add(sequence)
+        decodes += 1
+        context += len(sequence.tokens)
+    for account in passed:
+        state.tenants.update(account)
+
+
+def _candidates(state: State, passed: list[Account]) -> Iterator[Sequence]:
+    """Whose turn it is, again and again: each has been admitted when the next is asked for. Nobody is skipped for want
+    of room: that keeps the bound of fairness. Who waits for what another computes just now is."""
+    while True:
+        account = state.tenants.first()
+        resuming = min(state.resuming.values(), key=lambda s: (s.priority, s.number)) if state.resuming else None
+        if account is None:
+            return
+        sequence = account.first()
+        assert sequence is not None
+        if resuming is not None and resuming.priority <= sequence.priority:
+            yield resuming
+            continue
+        if _defers(state, sequence):
+            others = [s for s in account.some(LOOK_PAST) if not _defers(state, s)]
+            state.counts.deferred += 1
+            if not others:
+                state.tenants.without(account)
+                passed.append(account)
+                continue
+            sequence = others[0]
+        yield sequence
+
+
+def _defers(state: State, sequence: Sequence) -> bool:
+    """Whether the first block that it would have to compute is being computed for another."""
+    if not state.computing or not state.policy.prefix_cache or not sequence.request.read_cache:
+        return False
+    number = len(state.found(sequence))
+    last = (len(sequence.tokens) - 1) // state.block_size
+    return number < min(last, len(sequence.hashes)) and sequence.hashes[number] in state.computing
+
+
+def _has_room(
+    state: State,
+    sequence: Sequence,
+    found: list[int],
+    prefill: Prefill,
+    decodes: int,
+    context: int,
+    limit: float,
+) -> Room:
+    policy, pool = state.policy, state.pool
+    start = len(found) * state.block_size
+    if not prefill.has_place(start, len(sequence.tokens) - start, policy.max_partial_prefills):
+        return Room.TIME
+    if state.running:
+        own = min(limit, sequence.itl or policy.target_itl)
+        if state.steps.predict(0, decodes + 1, context + len(sequence.tokens), 0) * state.steps.upper > own:
+            return Room.TIME
+    if len(state.running) >= policy.max_sequences:
+        return Room.SLOTS
+    idle = sum(1 for block in found if pool.is_idle(block))
+    need = state.blocks_of(len(sequence.tokens)) - len(found)
+    growing = -(-len(state.running) // state.block_size)  # so many want a block in the next step
+    if need + idle + growing > pool.available:
+        return Room.BLOCKS
+    if state.running and not state.room.holds(sequence, len(found), idle, pool.usable):
+        return Room.BLOCKS
+    return Room.YES
+
+
+def _displace(state: State, sequence: Sequence, found: list[int]) -> bool:
+    """For one that has no room others lose theirs: those of a strictly lower class, if its tenant is not ahead of
+    theirs; and what tenants have borrowed beyond their share, if its own is within its share, and behind by more than
+    the work that is lost. All that it needs, or nothing. Whether there is anything to be had at once."""
+    need = state.blocks_of(len(sequence.tokens)) - len(found) + -(-len(state.running) // state.block_size)
+    slots = 0 if len(state.running) < state.policy.max_sequences else 1
+    short = need - state.pool.available
+    if 0 < short <= state.leaving and not slots:
+        return False  # it comes free with the plan that runs
+    short = max(0, short - state.leaving)
+    order = victims.in_order(state.running.values(), lambda s: beyond_share(state, s))
+    lower = [
+        other
+        for other in order
+        if other.priority > sequence.priority
+        and (other.account is sequence.account or sequence.account.turn <= other.account.turn)
+    ]
+    # where there is room now, but not for what those that run come to need, as much must go as comes
+    taken, why = victims.enough(lower, short or (0 if slots else need), slots, state.gives), "class"
+    if taken is None and (short or slots) and _within_share(state, sequence, need):
+        taken, why = victims.enough(_borrowed(state, sequence, order), short, slots, state.gives), "reclaim"
+    if not taken:
+        return False
+    for other in taken:
+        state.preempt(other, why)
+    return not state.leaving
+
+
+def _within_share(state: State, sequence: Sequence, need: int) -> bool:
+    """Whether its tenant would be, with so many blocks more."""
+    account = sequence.account
+    share = state.tenants.share(account)
+    held = state.pool.held.get(account.tenant, 0)
+    return held + need <= share * state.pool.usable and account.running + 1 <= max(
+        1.0, share * state.policy.max_sequences
+    )
+
+
+def _borrowed(state: State, sequence: Sequence, order: list[Sequence]) -> Iterator[Sequence]:
+    """Those without which their tenants still have their shares, and whose tenants are further ahead of this one's
+    than the work that is lost."""
+    blocks: dict[str, int] = {}
+    slots: dict[str, int] = {}
+    for other in order:
+        account = other.account
+        lost = account.units(state.policy.prices.prompt * other.computed)
+        if account is sequence.account or account.counter - sequence.account.turn <= lost:
+            continue
+        share = state.tenants.share(account)
+        held = blocks.setdefault(account.tenant, state.pool.held.get(account.tenant, 0))
+        running = slots.setdefault(account.tenant, account.running)
+        gives = state.gives(other)
+        if held - gives >= share * state.pool.usable or running - 1 >= share * state.policy.max_sequences:
+            blocks[account.tenant] -= gives
+            slots[account.tenant] -= 1
+            yield other
+
+
+def latest_start(state: State, sequence: Sequence) -> Instant:
+    """When its prompt must be begun for its first token to be in time, alone in the engine."""
+    start = len(state.found(sequence)) * state.block_size
+    count = len(sequence.tokens) - start
+    chunk = state.policy.max_step_tokens
+    steps = -(-count // chunk)
+    alone = steps * state.steps.now.step + state.steps.chunk(start, count)
+    return sequence.request.first_by - int(alone)

@@ -1,0 +1,71 @@
+"""Whether a request is taken at all."""
+
+from __future__ import annotations
+
+from headway.core.units import MILLISECOND, NEVER, Instant
+from headway.llm.plan.sequence import SequenceRequest
+from headway.llm.plan.state import State
+from headway.llm.plan.step import Refusal
+
+
+def refusal(state: State, request: SequenceRequest, now: Instant) -> Refusal | None:
+    """Why not; None where it is."""
+    length = len(request.prompt)
+    policy = state.policy
+    if length == 0:
+        return Refusal("invalid_prompt", "the prompt must contain at least one token")
+    if request.max_tokens <= len(request.output) or request.choices < 1:
+        return Refusal("invalid_max_tokens", f"max_tokens must be at least 1, not {request.max_tokens}")
+    if length + request.max_tokens > policy.max_context:
+        return Refusal(
+            "context_length_exceeded",
+            f"the prompt has {length} tokens and max_tokens is {request.max_tokens}:"
+            f" {length + request.max_tokens} together, and the context holds {policy.max_context}",
+        )
+    most = state.pool.usable * state.block_size
+    if length + len(request.output) + 1 > most:
+        return Refusal(
+            "context_length_exceeded",
+            f"the prompt has {length} tokens, and with one token of output it needs {length + 1}:"
+            f" the pool holds {most}",
+        )
+    if request.first_by < NEVER:
+        estimate = first_token(state, request)
+        if now + estimate > request.first_by:
+            left = max(0, request.first_by - now)
+            return Refusal(
+                "deadline_unmeetable",
+                f"the first token would come in {estimate / MILLISECOND:.0f} ms, and {left / MILLISECOND:.0f} ms are"
+                " left",
+            )
+    if request.itl:
+        least = state.steps.predict(0, 1, length, 0)
+        if least > request.itl:
+            return Refusal(
+                "deadline_unmeetable",
+                f"tokens would come {least / MILLISECOND:.1f} ms apart, and no more than"
+                f" {request.itl / MILLISECOND:.1f} ms are asked for",
+            )
+    return None
+
+
+def first_token(state: State, request: SequenceRequest) -> int:
+    """In ns from now, as is expected: the tenant's own prompts that wait ahead of it, at its part of what a step
+    computes; then its own. Nothing is assumed of sequences that have to end first: who could be in time is taken."""
+    steps, policy = state.steps, state.policy
+    account = state.tenants.accounts.get(request.tenant)
+    weight = state.tenants.weight(request.tenant)
+    weights = state.tenants.weights + (weight if account is None or not (account.waiting or account.running) else 0.0)
+    ahead = 0 if account is None else account.ahead
+    full = min(policy.max_step_tokens, max(policy.tile, steps.fits(policy.target_itl - steps.now.step, 0)))
+    per_token = (steps.now.step + steps.chunk(0, full)) / full
+    size = state.block_size
+    hashes: list[bytes] = []
+    start = 0
+    if policy.prefix_cache and request.read_cache:
+        root = state.root(request.salt or request.tenant)
+        state.cache.extend(root, hashes, request.prompt)
+        start = size * len(state.cache.find(root, hashes, request.prompt, (len(request.prompt) - 1) // size))
+    count = len(request.prompt) - start
+    alone = -(-count // policy.max_step_tokens) * steps.now.step + steps.chunk(start, count)
+    return int(ahead * per_token * weights / weight + alone)

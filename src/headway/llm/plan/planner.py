@@ -1,0 +1,311 @@
+"""The planner: `add`, `abort`, `plan(now) -> StepPlan`, `commit(results, now)`.
+
+A pure state machine: it reads no clock and does no I/O, and the same calls give the same plans. There is no prefill and
+no decode phase: each step computes tokens until those that are computed have caught up with those that are known;
+streams come first, so that no prompt stalls them. One plan may be made while another runs, so that planning takes no
+time from the device: a plan counts on what the one before it will bring.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from collections.abc import Sequence as Listed
+from heapq import heappop, heappush
+
+from headway.core.ids import RequestId, Tenant
+from headway.core.units import NEVER, Duration, Instant
+from headway.llm.plan import invariants
+from headway.llm.plan.admitting import admit, latest_start
+from headway.llm.plan.chunks import Prefill
+from headway.llm.plan.growing import grow, unlock
+from headway.llm.plan.judging import refusal
+from headway.llm.plan.policy import PlanPolicy
+from headway.llm.plan.prefix import Hash, chained
+from headway.llm.plan.sequence import FINISHED, RUNNING, Sequence, SequenceId, SequenceRequest, Status
+from headway.llm.plan.state import State
+from headway.llm.plan.step import Emitted, End, Refusal, Row, StepPlan
+from headway.llm.plan.step_time import DEFAULT, Coefficients, pairs
+
+MOST_PLANS = 2
+"""One that runs, and one beyond it."""
+
+
+class Planner:
+    """state: for those who look; only the planner changes it."""
+
+    __slots__ = ("_starts", "state")
+
+    def __init__(
+        self,
+        policy: PlanPolicy,
+        blocks: int,
+        block_size: int = 16,
+        names: tuple[str, ...] = (),
+        weight: Callable[[Tenant], float] = lambda tenant: 1.0,
+        prior: Coefficients = DEFAULT,
+        hash: Hash = chained,
+    ) -> None:
+        """blocks: of the pool, of so many tokens each.  names: of what keys and values depend on besides the tokens
+        (model version, adapter).  weight: of a tenant.  prior: how long steps take, until it is learned."""
+        self.state = State(policy, blocks, block_size, names, weight, prior, hash)
+        self._starts: list[tuple[Instant, int, Sequence]] = []
+
+    # -- what comes and goes -----------------------------------------------------------------
+
+    def add(self, request: SequenceRequest, now: Instant, first_choice: int = 0) -> Refusal | None:
+        """Its sequences wait from now on; else why they are not taken. ValueError for an id that is there already."""
+        state = self.state
+        if request.id in state.requests:
+            raise ValueError(f"request {request.id} is there already")
+        refused = refusal(state, request, now)
+        if refused is not None:
+            return refused
+        account = state.tenants.account(request.tenant)
+        state.requests[request.id] = []
+        for choice in range(first_choice, first_choice + request.choices):
+            state.number += 1
+            sequence = Sequence(SequenceId(request.id, choice), request, account, state.number, now)
+            if choice > first_choice or request.output:
+                sequence.paid = sequence.num_prompt  # the prompt is paid for once
+            if state.policy.prefix_cache:
+                state.cache.extend(state.root_of(sequence), sequence.hashes, sequence.tokens)
+            state.sequences[sequence.id] = sequence
+            state.requests[request.id].append(sequence.id)
+            account.ahead += len(sequence.tokens)
+            state.tenants.waits(sequence, request.tenant)
+            if request.first_by < NEVER:
+                heappush(self._starts, (latest_start(state, sequence), sequence.number, sequence))
+        return None
+
+    def abort(self, request: RequestId) -> bool:
+        """All its sequences end, in whatever state they are; their blocks are free at the next step boundary. False:
+        it was over already."""
+        ids = self.state.requests.get(request)
+        if ids is None:
+            return False
+        for id in list(ids):
+            self.state.finish(self.state.sequences[id])
+        return True
+
+    def take_back(self, id: SequenceId) -> SequenceRequest | None:
+        """A sequence that waits goes elsewhere, with what it has produced: `add` it there, with its choice as the
+        first. None: it runs, or is over."""
+        sequence = self.state.sequences.get(id)
+        if sequence is None or sequence.status is RUNNING:
+            return None
+        self.state.finish(sequence)
+        output = tuple(sequence.tokens[sequence.num_prompt :])
+        r = sequence.request
+        return SequenceRequest(
+            r.id,
+            r.tenant,
+            r.prompt,
+            r.max_tokens,
+            r.priority,
+            r.first_by,
+            r.itl,
+            r.stops,
+            1,
+            r.salt,
+            r.read_cache,
+            output,
+        )
+
+    def resize(self, blocks: int) -> None:
+        """So many blocks are usable from now on. Whoever can no longer fit is ended by the next plan."""
+        state = self.state
+        state.pool.resize(blocks)
+        most = blocks * state.block_size
+        for sequence in list(state.sequences.values()):
+            if sequence.status is not RUNNING and len(sequence.tokens) + 1 > most:
+                state.end(sequence, End.TOO_LONG)
+
+    # -- a step ------------------------------------------------------------------------------
+
+    def plan(self, now: Instant) -> StepPlan:
+        """The next step; without rows where there is nothing to compute, or everything waits for a plan that runs.
+        ValueError where two plans have no results yet."""
+        state = self.state
+        if len(state.plans) == MOST_PLANS:
+            raise ValueError(f"{MOST_PLANS} plans are without results")
+        self._expire(now)
+        rows = self._decodes()
+        limit, room = self._limits(now, rows)
+        prefill = Prefill(
+            state.steps,
+            room / state.steps.upper - state.steps.predict(0, len(rows), sum(s.computed for s in rows), 0),
+            state.policy.max_step_tokens - len(rows),
+            state.policy.tile,
+            state.policy.oldest_part,
+        )
+        for sequence in state.running.values():
+            if sequence.to_prefill > 1 or (sequence.to_prefill == 1 and not sequence.confirmed):
+                prefill.add(sequence)
+        admit(state, prefill, len(rows), sum(s.computed for s in rows), limit)
+        if state.preempted:
+            rows = [sequence for sequence in rows if sequence.status is RUNNING]
+        chunks = prefill.deal(must=not rows)
+        if not rows and not chunks and not state.plans and state.running:
+            unlock(state)
+            rows = [s for s in state.running.values() if _streams(s) and len(s.blocks) * state.block_size > s.computed]
+        return self._step(rows, chunks)
+
+    def _decodes(self) -> list[Sequence]:
+        """The streams that go on by a token."""
+        state = self.state
+        size, most = state.block_size, state.policy.max_context
+        streams: list[Sequence] = []
+        wanting: list[Sequence] = []
+        for sequence in state.running.values():
+            if not _streams(sequence):
+                continue
+            known = len(sequence.tokens) + sequence.pending
+            if sequence.pending and (known - sequence.num_prompt >= sequence.max_tokens or known >= most):
+                continue  # the sample that is under way is its last
+            streams.append(sequence)
+            if sequence.computed >= len(sequence.blocks) * size:
+                wanting.append(sequence)
+        if wanting:
+            grow(state, wanting)
+            streams = [s for s in streams if s.status is RUNNING and not s.stalled]
+        return streams
+
+    def _limits(self, now: Instant, streams: list[Sequence]) -> tuple[float, float]:
+        """In ns: what a step may take by the targets of the streams in it; and by how far they are ahead of those."""
+        policy = self.state.policy
+        target = room = float(policy.target_itl) * policy.slack
+        default = policy.target_itl
+        for sequence in streams:
+            itl = sequence.itl or default
+            ahead = sequence.first_at + itl * sequence.emitted - now if sequence.first_at else itl
+            if itl < target:
+                target = itl
+            most = itl * policy.slack
+            if ahead < most:
+                most = ahead if ahead > itl * 0.5 else itl * 0.5
+            if most < room:
+                room = most
+        return target, room
+
+    def _step(self, decodes: list[Sequence], chunks: list[tuple[Sequence, int]]) -> StepPlan:
+        state = self.state
+        preempted, state.preempted = state.preempted, []
+        ended, state.ended = state.ended, []
+        if not decodes and not chunks:
+            if not state.running and not state.plans:
+                invariants.check_idle(state)
+            return StepPlan(0, [], preempted, ended)
+        state.step += 1
+        number = state.step
+        rows: list[Row] = []
+        context = prefill = paired = 0
+        for sequence in decodes:
+            at = sequence.computed
+            rows.append(Row(sequence.id, sequence.attempt, at, 1, sequence.tokens[at : at + 1], sequence.blocks, True))
+            sequence.computed = at + 1
+            sequence.pending += 1
+            sequence.last_plan = number
+            context += at + 1
+        for sequence, count in chunks:
+            at = sequence.computed
+            last = at + count == len(sequence.tokens)
+            tokens = sequence.tokens[at : at + count]
+            rows.append(Row(sequence.id, sequence.attempt, at, count, tokens, sequence.blocks, last))
+            sequence.computed = at + count
+            sequence.pending += last
+            sequence.last_plan = number
+            prefill += count
+            context += at + count
+            paired += pairs(at, count)
+        predicted = state.steps.predict(prefill, len(decodes), context, paired)
+        plan = StepPlan(number, rows, preempted, ended, prefill, len(decodes), context, paired, predicted)
+        state.plans.append(plan)
+        state.room.stepped()
+        state.counts.steps += 1
+        state.counts.computed += prefill + len(decodes)
+        return plan
+
+    def commit(self, results: Listed[int | None], now: Instant, elapsed: Duration = 0) -> list[Emitted]:
+        """The oldest plan has run: what was sampled, row by row; None where a row samples nothing. elapsed: how long
+        the step took, in ns; 0 teaches nothing. ValueError where no plan waits, or results do not match its rows."""
+        state = self.state
+        if not state.plans:
+            raise ValueError("no plan is without results")
+        plan = state.plans.popleft()
+        if len(results) != len(plan.rows):
+            state.plans.appendleft(plan)
+            raise ValueError(f"step {plan.number} has {len(plan.rows)} rows, {len(results)} results came")
+        state.steps.learn(plan.prefill, plan.decodes, plan.context, plan.pairs, elapsed)
+        emitted: list[Emitted] = []
+        size = state.block_size
+        for row, token in zip(plan.rows, results, strict=True):
+            sequence = state.running.get(row.id)
+            if sequence is None or sequence.attempt != row.attempt:
+                state.counts.void += 1
+                continue
+            end = row.start + row.size
+            if sequence.paid < sequence.num_prompt:
+                state.charge(sequence, end)
+            before = sequence.confirmed // size
+            sequence.confirmed = end
+            if end // size > before:
+                self._keep(sequence, before, end // size)
+            if row.samples:
+                if token is None:
+                    raise ValueError(f"step {plan.number} has no token for {sequence!r}")
+                emitted.append(self._emit(sequence, token, now))
+        state.ran(plan.number)
+        return emitted
+
+    def _keep(self, sequence: Sequence, first: int, last: int) -> None:
+        """Its blocks from number `first` to before `last` are full and computed: others may share them."""
+        state = self.state
+        if not state.policy.prefix_cache:
+            return
+        root = state.root_of(sequence)
+        if len(sequence.hashes) < last:
+            state.cache.extend(root, sequence.hashes, sequence.tokens)
+        for number in range(first, last):
+            state.cache.keep(root, sequence.hashes, sequence.tokens, sequence.blocks, number)
+            if state.computing.get(sequence.hashes[number]) == sequence.id:
+                del state.computing[sequence.hashes[number]]
+
+    def _emit(self, sequence: Sequence, token: int, now: Instant) -> Emitted:
+        state, account = self.state, sequence.account
+        sequence.pending -= 1
+        sequence.tokens.append(token)
+        if sequence.emitted == 0:
+            sequence.first_at = now
+        sequence.emitted += 1
+        state.tenants.charge(account, state.policy.prices.output)
+        produced = sequence.produced
+        end: End | None = None
+        if token in sequence.request.stops:
+            end = End.STOP
+        elif produced >= sequence.max_tokens or len(sequence.tokens) >= state.policy.max_context:
+            end = End.LENGTH
+        if end is not None:
+            state.room.lengths.add(produced)
+            state.finish(sequence)
+        return Emitted(sequence.id, produced - 1, token, end)
+
+    def _expire(self, now: Instant) -> None:
+        """Who waits, and whose first token cannot come in time any more, even alone."""
+        starts = self._starts
+        while starts and starts[0][0] < now:
+            sequence = heappop(starts)[2]
+            if sequence.status is Status.RUNNING and sequence.request.first_by >= now:
+                heappush(starts, (sequence.request.first_by, sequence.number, sequence))  # it may yet be
+            elif sequence.status is not FINISHED and not sequence.produced:
+                self.state.end(sequence, End.DEADLINE)
+
+    def check(self) -> None:
+        """InvariantViolation where the state contradicts itself. Takes a look at everything."""
+        invariants.check(self.state)
+
+
+def _streams(sequence: Sequence) -> bool:
+    """Whether all that is known of it is computed or under way but for the last token, and it has begun to answer."""
+    return len(sequence.tokens) + sequence.pending - sequence.computed == 1 and (
+        sequence.pending > 0 or sequence.confirmed > 0
+    )

@@ -1,0 +1,111 @@
+"""Whether there is room in the pool for one sequence more, now and in the time to come: one function, by policy.
+
+A sequence that is admitted is given all the blocks of the tokens that are known, so that nobody waits for the rest of
+a prompt while it holds a part; its growth, a token a step, is what is judged here.
+"""
+
+from __future__ import annotations
+
+from bisect import insort
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from headway.llm.plan.lengths import OutputLengths
+from headway.llm.plan.policy import Admit
+from headway.llm.plan.sequence import Sequence
+
+FIRST_RATIO = 0.7
+LEAST_RATIO = 0.1
+DECAY = 0.99
+"""Of the ratio, per step without a preemption."""
+
+
+class Growth(NamedTuple):
+    """Of a sequence: tokens to come, negative, so that the longest sorts first; tokens in blocks of its own."""
+
+    to_come: int
+    tokens: int
+
+
+class Room:
+    """What those that run will come to need.
+
+    ratio: of what may yet be produced, that is counted with (ESTIMATE).
+    lengths: how answers turned out (FUTURE_PEAK).
+    """
+
+    __slots__ = ("_block_size", "_growths", "_policy", "_shared", "lengths", "ratio")
+
+    def __init__(self, policy: Admit, block_size: int) -> None:
+        self.lengths = OutputLengths()
+        self.ratio = FIRST_RATIO
+        self._policy = policy
+        self._block_size = block_size
+        self._growths: list[Growth] = []
+        self._shared = 0
+
+    def stepped(self) -> None:
+        self.ratio = max(LEAST_RATIO, self.ratio * DECAY)
+
+    def preempted(self) -> None:
+        self.ratio = FIRST_RATIO
+
+    def survey(self, running: Iterable[Sequence], in_use: int) -> None:
+        """Before sequences are judged in a step. in_use: blocks that are held."""
+        growths: list[Growth] = []
+        own = 0
+        for sequence in running:
+            own += len(sequence.blocks) - sequence.cached
+            growths.append(self._growth(sequence, sequence.cached))
+        growths.sort()
+        self._growths = growths
+        self._shared = max(0, in_use - own)
+
+    def add(self, sequence: Sequence, idle: int) -> None:
+        """It was admitted. idle: of the blocks that it found computed, those that nobody held."""
+        insort(self._growths, self._growth(sequence, sequence.cached))
+        self._shared += idle
+
+    def holds(self, sequence: Sequence, cached: int, idle: int, usable: int) -> bool:
+        """Whether it can be admitted, so many of its blocks being computed already, into so many usable blocks."""
+        if self._policy is Admit.UNLIMITED:
+            return True
+        mine = self._growth(sequence, cached)
+        shared = self._shared + idle
+        if self._policy is Admit.FUTURE_PEAK:
+            return shared + self._peak(mine) <= usable
+        return shared + sum(map(self._blocks, self._growths)) + self._blocks(mine) <= usable
+
+    def _growth(self, sequence: Sequence, cached: int) -> Growth:
+        most = sequence.max_tokens - sequence.produced
+        if self._policy is Admit.FUTURE_PEAK:
+            if sequence.expected <= sequence.produced:
+                sequence.expected = self.lengths.expect(sequence.produced, sequence.max_tokens, sequence.number)
+            most = min(most, sequence.expected - sequence.produced)
+        elif self._policy is Admit.ESTIMATE:
+            most = int(self.ratio * most)
+        return Growth(-max(1, most), len(sequence.tokens) - cached * self._block_size)
+
+    def _blocks(self, growth: Growth) -> int:
+        return -(-(growth.tokens - growth.to_come) // self._block_size)
+
+    def _peak(self, mine: Growth) -> int:
+        """Blocks in use when most are: each keeps what it has until it has produced all it comes to. In the order of
+        what is to come, longest first, the use is greatest as one of them ends."""
+        tokens = peak = count = 0
+        placed = False
+        waste = self._block_size // 2  # of the last block of each
+        for growth in self._growths:
+            if not placed and mine <= growth:
+                placed = True
+                count += 1
+                tokens += mine.tokens + waste
+                peak = max(peak, tokens - count * mine.to_come)
+            count += 1
+            tokens += growth.tokens + waste
+            use = tokens - count * growth.to_come
+            if use > peak:
+                peak = use
+        if not placed:
+            peak = max(peak, tokens + mine.tokens + waste - (count + 1) * mine.to_come)
+        return -(-peak // self._block_size)

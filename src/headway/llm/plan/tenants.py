@@ -1,0 +1,239 @@
+"""Whose turn it is: one virtual token counter per tenant.
+
+A counter is service received, in priced tokens divided by the tenant's weight; the tenant with the least is next
+(virtual token counters: Sheng et al., "Fairness in Serving Large Language Models", OSDI 2024). Charged is what was
+computed: prompt tokens that were not found in the cache chunk by chunk, output tokens as they are emitted; what is
+computed again, for whatever reason, is charged to nobody. Turns go by the counter and what is *reserved*, the rest of
+the prompts under way: else a tenant would have many long prompts admitted before it had paid for any.
+
+One that returns from idleness is lifted: to the least counter of those that wait, or where nobody does to that of the
+one that left the queue last. Nobody banks credit by being away.
+
+The counter is the server's: an engine reports what it has served, and orders by the server's value and what of its own
+the server does not know yet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from heapq import heappop, heappush
+from typing import Any
+
+from headway.core.ids import Tenant
+from headway.core.lazy import Agenda
+from headway.llm.plan.policy import UNIT
+from headway.llm.plan.sequence import PREEMPTED, WAITING, Sequence
+
+
+class Account:
+    """base: the server's value of the counter.  unreported: service that it does not know of.
+    reserved: that is yet to be charged for prompts under way.  All in counter units, by weight.
+    waiting, running: sequences.  ahead: tokens that those that wait have yet to have computed.
+    served: priced tokens in all.  reporting: of the unreported, what has been reported and not been answered.
+    """
+
+    __slots__ = (
+        "_queue",
+        "ahead",
+        "base",
+        "entry",
+        "reporting",
+        "reserved",
+        "running",
+        "served",
+        "tenant",
+        "unreported",
+        "waiting",
+        "weight",
+    )
+
+    def __init__(self, tenant: Tenant, weight: float) -> None:
+        self.tenant = tenant
+        self.weight = weight
+        self.base = 0
+        self.unreported = 0
+        self.reporting = 0
+        self.reserved = 0
+        self.waiting = 0
+        self.running = 0
+        self.ahead = 0
+        self.served = 0
+        self.entry: tuple[Any, ...] | None = None
+        self._queue: list[tuple[int, int, int, Sequence]] = []
+
+    @property
+    def counter(self) -> int:
+        return self.base + self.unreported
+
+    @property
+    def turn(self) -> int:
+        """By which it is its turn."""
+        return self.base + self.unreported + self.reserved
+
+    def units(self, service: int) -> int:
+        """Of the counter, for so many priced tokens."""
+        return int(service * UNIT / self.weight)
+
+    def push(self, sequence: Sequence) -> None:
+        fresh = sequence.status is not PREEMPTED
+        heappush(self._queue, (sequence.priority, fresh, sequence.number, sequence))
+        self.waiting += 1
+        if len(self._queue) > 2 * self.waiting + 64:
+            self._queue = sorted(entry for entry in self._queue if _waits(entry[3]))
+
+    def first(self) -> Sequence | None:
+        """The most urgent that waits: class, what has begun already, arrival."""
+        queue = self._queue
+        while queue and not _waits(queue[0][3]):
+            heappop(queue)
+        return queue[0][3] if queue else None
+
+    def some(self, count: int) -> list[Sequence]:
+        """The first so many, in order."""
+        queue = self._queue
+        kept: list[tuple[int, int, int, Sequence]] = []
+        while queue and len(kept) < count:
+            entry = heappop(queue)
+            if _waits(entry[3]) and (not kept or kept[-1][3] is not entry[3]):
+                kept.append(entry)
+        for entry in kept:
+            heappush(queue, entry)
+        return [entry[3] for entry in kept]
+
+
+def _waits(sequence: Sequence) -> bool:
+    return sequence.status is WAITING or sequence.status is PREEMPTED
+
+
+class Tenants:
+    """The accounts. One that is idle is forgotten as soon as it would be lifted anyway: no more of them are kept than
+    wait or run, and those that are ahead."""
+
+    __slots__ = ("_agenda", "_last", "accounts", "weight", "weights")
+
+    def __init__(self, weight_of: Callable[[Tenant], float]) -> None:
+        self.accounts: dict[Tenant, Account] = {}
+        self.weights = 0.0
+        """Of all that wait or run."""
+        self.weight = weight_of
+        self._agenda: Agenda[Account] = Agenda(_turn)
+        self._last = 0
+        """The counter of the tenant that left the queue last."""
+
+    # -- coming and going ------------------------------------------------------------------
+
+    def waits(self, sequence: Sequence, tenant: Tenant) -> None:
+        account = sequence.account
+        if account.waiting == 0:
+            self._lift(account)
+            if account.running == 0:
+                self.weights += account.weight
+        account.push(sequence)
+        self._agenda.update(account)
+
+    def account(self, tenant: Tenant) -> Account:
+        account = self.accounts.get(tenant)
+        if account is None:
+            account = self.accounts[tenant] = Account(tenant, self.weight(tenant))
+        return account
+
+    def waits_no_more(self, account: Account) -> None:
+        """One of its sequences; its status says so already."""
+        account.waiting -= 1
+        if account.waiting == 0:
+            self._last = account.turn
+            self._agenda.update(account)
+            self._tidy(account)
+
+    def runs(self, account: Account) -> None:
+        account.running += 1
+
+    def runs_no_more(self, account: Account) -> None:
+        account.running -= 1
+        self._tidy(account)
+
+    def _tidy(self, account: Account) -> None:
+        if account.waiting == 0 and account.running == 0:
+            self.weights -= account.weight
+            if len(self.accounts) == 1 or not any(a.waiting or a.running for a in self.accounts.values()):
+                self._last = max(self._last, account.counter)
+
+    def forget_idle(self) -> None:
+        """Those that have nothing, and would be lifted to where they are or beyond."""
+        level = self.level
+        gone = [
+            a.tenant
+            for a in self.accounts.values()
+            if a.waiting == 0 and a.running == 0 and a.turn <= level and a.unreported == 0
+        ]
+        for tenant in gone:
+            del self.accounts[tenant]
+
+    # -- whose turn ------------------------------------------------------------------------
+
+    @property
+    def level(self) -> int:
+        """The counter at which one returns, unless its own is greater."""
+        first = self._agenda.first()
+        return self._last if first is None else first.turn
+
+    def _lift(self, account: Account) -> None:
+        behind = self.level - account.turn
+        if behind > 0:
+            account.base += behind
+
+    def first(self) -> Account | None:
+        """Whose turn it is, among those with something waiting."""
+        return self._agenda.first()
+
+    def update(self, account: Account) -> None:
+        """Its counter may have become smaller."""
+        self._agenda.update(account)
+
+    def without(self, account: Account) -> None:
+        """It is passed over until the next `update`."""
+        self._agenda.remove(account)
+
+    def share(self, account: Account) -> float:
+        """Its part, by weight, of what there is, among those that wait or run."""
+        return account.weight / self.weights if self.weights else 1.0
+
+    # -- charging --------------------------------------------------------------------------
+
+    def charge(self, account: Account, service: int) -> None:
+        """Priced tokens that were computed for it."""
+        account.served += service
+        account.unreported += account.units(service)
+
+    def report(self) -> dict[Tenant, int]:
+        """Service of each tenant, in counter units, that was not reported before. `learn` answers it."""
+        report: dict[Tenant, int] = {}
+        for account in self.accounts.values():
+            fresh = account.unreported - account.reporting
+            if fresh:
+                report[account.tenant] = fresh
+                account.reporting += fresh
+        return report
+
+    def learn(self, counters: dict[Tenant, int]) -> None:
+        """The server's values, all that was reported included."""
+        for tenant, value in counters.items():
+            account = self.accounts.get(tenant)
+            if account is not None:
+                account.base = value
+                account.unreported -= account.reporting
+                account.reporting = 0
+                if account.waiting:
+                    self._agenda.update(account)
+
+    def reweigh(self) -> None:
+        """Weights have changed; what was received stays received."""
+        self.weights = 0.0
+        for account in self.accounts.values():
+            account.weight = self.weight(account.tenant)
+            if account.waiting or account.running:
+                self.weights += account.weight
+
+
+def _turn(account: Account) -> tuple[int, Tenant] | None:
+    return (account.turn, account.tenant) if account.waiting else None
