@@ -8,8 +8,8 @@ from typing import Any
 from headway.core.units import Instant, ms
 from headway.llm.plan.planner import Planner
 from headway.llm.plan.policy import PlanPolicy
+from headway.llm.plan.request import SequenceId, SequenceRequest
 from headway.llm.plan.sequence import Sequence as Seq
-from headway.llm.plan.sequence import SequenceId, SequenceRequest
 from headway.llm.plan.step import Emitted, End, Refusal, StepPlan
 from headway.llm.plan.step_time import Coefficients
 from headway.llm.plan.tenants import Account
