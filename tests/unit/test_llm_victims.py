@@ -18,7 +18,11 @@ def test_the_oldest_is_never_taken():
 
 
 def test_a_lower_class_goes_first_however_much_work_is_lost():
-    assert order([sequence(1), sequence(2), sequence(3, priority=1, computed=900), sequence(4, priority=2)]) == [4, 3, 2]
+    assert order([sequence(1), sequence(2), sequence(3, priority=1, computed=900), sequence(4, priority=2)]) == [
+        4,
+        3,
+        2,
+    ]
 
 
 def test_then_a_tenant_beyond_its_share():
@@ -26,7 +30,11 @@ def test_then_a_tenant_beyond_its_share():
 
 
 def test_then_whoever_loses_least_then_the_last_to_come():
-    assert order([sequence(1), sequence(2, computed=50), sequence(3, computed=20), sequence(4, computed=20)]) == [4, 3, 2]
+    assert order([sequence(1), sequence(2, computed=50), sequence(3, computed=20), sequence(4, computed=20)]) == [
+        4,
+        3,
+        2,
+    ]
 
 
 def test_who_was_preempted_twice_is_immune():
