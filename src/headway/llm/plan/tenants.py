@@ -24,7 +24,6 @@ from headway.core.lazy import Agenda
 from headway.llm.plan.policy import UNIT
 from headway.llm.plan.sequence import PREEMPTED, WAITING, Sequence
 
-
 FEW = 64
 """Accounts that are not worth a look at all."""
 
