@@ -115,6 +115,7 @@ class Planner:
             r.read_cache,
             output,
             sequence.paid,
+            sequence.attempt,
         )
 
     def resize(self, blocks: int) -> None:
