@@ -306,6 +306,7 @@ def test_one_that_comes_back_is_not_given_what_was_sampled_for_it_before_it_left
     one.add(2, prompt(10, start=1), max_tokens=5)
     one.plan()
     one.state.preempt(one.of(2), "class")
+    one.state.preempted.clear()
     moved = one.planner.take_back(SequenceId(2))
     assert moved is not None and one.planner.add(moved, one.now) is None
     one.plan()
