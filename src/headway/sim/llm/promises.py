@@ -82,7 +82,7 @@ def row(state: State, told: Told, row: Row) -> None:
     expected = state.running[told.id].cached * state.block_size if told.done is None else told.done
     require(row.start == expected, f"{told!r} is to compute from {row.start} on, expected {expected}")
     last = row.start + row.size
-    require(0 < row.size and last <= told.known, f"{told!r} is to compute to {last}")
+    require(row.size > 0 and last <= told.known, f"{told!r} is to compute to {last}")
     require(row.samples is (last == told.known), f"{told!r} samples: {row.samples}, {last} of {told.known}")
     if row.samples:
         require(told.known < told.num_prompt + told.request.max_tokens, f"{told!r} has all that it may have")

@@ -38,7 +38,7 @@ class Told:
         self.root = request.salt or request.tenant
         self.tokens = [*request.prompt, *request.output]
         self.values: list[int] = []
-        self.attempt = 0
+        self.attempt = request.attempt
         self.preemptions = 0
         self.runs = False
         self.done: int | None = None

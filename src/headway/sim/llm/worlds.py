@@ -234,8 +234,9 @@ def run_world(seed: int, steps: int = 1_000, planner: type[Planner] = Planner) -
     world = World(seed, planner)
     at = 0
     try:
-        for at in range(steps):
+        while at < steps:
             world.step()
+            at += 1
         world.drain()
     except Exception as error:
         raise WorldFailed(
