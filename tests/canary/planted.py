@@ -1,4 +1,5 @@
-"""One-line bugs, planted into the source of the core, or of the planner of a language model's steps. What they break, the suite must notice.
+"""One-line bugs, planted into the source of the core, or of the planner of a language model's steps. What they break,
+the suite must notice.
 
 `old` must occur exactly once in its module: a canary whose line was rewritten fails loudly instead
 of planting nothing.
