@@ -28,7 +28,8 @@ from headway.sim.llm.judge import Judge
 STOP = 7
 VOCABULARY = 60
 QUICK = Coefficients(step=ms(0.2), prefill=2_000.0, decode=10_000.0, context=5.0, pairs=5.0)
-MOST_WAITING = 60
+MOST_WAITING = 40
+DEEP_EVERY = 8
 
 
 def weak(before: bytes, tokens: tuple[int, ...]) -> bytes:
@@ -72,7 +73,7 @@ def plan_world(random: Random) -> WorldPlan:
         tile=tile,
         max_partial_prefills=pick((1, 2, 4)),
         oldest_part=pick((1, 2, 4)),
-        target_itl=pick((ms(5), ms(50), SECOND)),
+        target_itl=pick((ms(1), ms(5), ms(50), SECOND)),
         admit=pick(list(Admit)),
         prefix_cache=random.random() < 0.85,
         defer=random.random() < 0.8,
@@ -80,7 +81,7 @@ def plan_world(random: Random) -> WorldPlan:
     tenants = ("a", "b", "c", "d")[: pick((1, 2, 3, 4))]
     return WorldPlan(
         policy=policy,
-        blocks=-(-pick((60, 150, 400, 1_500)) // block_size),
+        blocks=-(-pick((60, 150, 400, 800)) // block_size),
         block_size=block_size,
         hash=weak if random.random() < 0.15 else chained,
         tenants=tenants,
@@ -92,7 +93,7 @@ def plan_world(random: Random) -> WorldPlan:
         arrive=pick((0.1, 0.3, 0.6)),
         abort=pick((0.0, 0.02, 0.1)),
         take_back=pick((0.0, 0.0, 0.05)),
-        resize=pick((0.0, 0.0, 0.01)),
+        resize=pick((0.0, 0.0, 0.03)),
         report=pick((0.0, 0.2)),
         longest=longest,
     )
@@ -108,7 +109,9 @@ class World:
         self.plan = plan_world(self.random)
         w = self.plan
         self.engines = [
-            Judge(planner(w.policy, w.blocks, w.block_size, ("v1",), w.weights.__getitem__, w.device, w.hash))
+            Judge(
+                planner(w.policy, w.blocks, w.block_size, ("v1",), w.weights.__getitem__, w.device, w.hash), DEEP_EVERY
+            )
             for _ in range(2)
         ]
         self.now: Instant = ms(1)
