@@ -8,6 +8,8 @@ nothing is random.
 
 from __future__ import annotations
 
+from math import sqrt
+
 GOLDEN = 0.6180339887498949
 STEPS = 4
 """Cells of a doubling."""
@@ -43,7 +45,7 @@ class OutputLengths:
         if not self.seen:
             return 0.0
         mean = self._sum / self._total
-        return max(0.0, self._squares / self._total - mean * mean) ** 0.5
+        return sqrt(max(0.0, self._squares / self._total - mean * mean))
 
     def expect(self, produced: int, most: int, number: int) -> int:
         """Tokens in all that the sequence of this number comes to, of which so many are there; at most `most`."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections.abc import Iterable
+from math import sqrt
 
 from headway.llm.plan.lengths import OutputLengths
 from headway.llm.plan.policy import Admit
@@ -95,8 +96,8 @@ class Room:
 
     def _peak(self, mine: Growth) -> int:
         """Blocks in use when most are: each keeps what it has until it has produced all it comes to. In the order of
-        what is to come, longest first, the use is greatest as one of them ends; and that is a sum of so many lengths nobody
-        knows, which strays from what is expected by the root of their number."""
+        what is to come, longest first, the use is greatest as one of them ends. That is a sum of so many lengths that nobody
+        knows: it strays from what is expected by the root of their number."""
         total = 0
         peak = 0.0
         waste = self._block_size // 2  # of the last block of each
@@ -105,7 +106,7 @@ class Room:
         at = bisect_left(growths, mine)
         for count, (to_come, tokens) in enumerate([*growths[:at], mine, *growths[at:]], 1):
             total += tokens + waste
-            use = total - count * to_come + spread * float(count) ** 0.5
+            use = total - count * to_come + spread * sqrt(count)
             if use > peak:
                 peak = use
         return int(-(-peak // self._block_size))
