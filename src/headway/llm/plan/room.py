@@ -96,8 +96,8 @@ class Room:
 
     def _peak(self, mine: Growth) -> int:
         """Blocks in use when most are: each keeps what it has until it has produced all it comes to. In the order of
-        what is to come, longest first, the use is greatest as one of them ends. That is a sum of so many lengths that nobody
-        knows: it strays from what is expected by the root of their number."""
+        what is to come, longest first, the use is greatest as one of them ends. Nobody knows what it comes to: the sum
+        strays from what is expected by the root of their number."""
         total = 0
         peak = 0.0
         waste = self._block_size // 2  # of the last block of each
