@@ -21,8 +21,11 @@ sys.path.insert(0, str(SOURCE.parent))
 
 from headway.compiled import DIGEST, FOLDER, PACKAGES, digest, is_fresh  # noqa: E402
 
-PLAIN = ("__init__", "record", "units", "ids", "events", "effects", "outcomes", "errors", "policy")
-"""Modules of the core that stay as they are: plain data, made by decorators that mypyc does not know."""
+PLAIN = (
+    *("__init__", "record", "units", "ids", "events", "effects", "outcomes", "errors", "policy"),
+    *("plan/__init__", "plan/policy", "plan/request", "plan/step"),
+)
+"""Modules of the core and the planner that stay as they are: plain data, by decorators that mypyc does not know."""
 
 CHOSEN = {
     "wire": ("frames", "tensors"),
@@ -49,10 +52,13 @@ setup(name="headway-compiled", packages=[], ext_modules=mypycify(modules, opt_le
 
 def modules_of(source: Path, package: str) -> list[Path]:
     """What is compiled of it. source: the folder `headway`."""
-    files = sorted((source / package).glob("*.py"))
+    files = {
+        file.relative_to(source / package).with_suffix("").as_posix(): file
+        for file in sorted((source / package).rglob("*.py"))
+    }
     if package in CHOSEN:
-        return [file for file in files if file.stem in CHOSEN[package]]
-    return [file for file in files if file.stem not in PLAIN]
+        return [file for name, file in files.items() if name in CHOSEN[package]]
+    return [file for name, file in files.items() if name not in PLAIN]
 
 
 def prepare(directory: Path) -> None:

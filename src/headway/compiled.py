@@ -14,7 +14,7 @@ from collections.abc import MutableSequence
 from hashlib import sha256
 from pathlib import Path
 
-PACKAGES = ("core", "gateway", "runtime", "telemetry", "wire", "worker")
+PACKAGES = ("core", "gateway", "llm", "runtime", "telemetry", "wire", "worker")
 """Of which modules are compiled: which ones, `tools/compile.py` says."""
 READ = ("config", "registry")
 """Which those import: a type that is another one there is one that compiled code would not take."""
@@ -26,8 +26,8 @@ def digest(source: Path) -> str:
     """Of the sources of those packages below `source`, and of the interpreter that they are compiled for."""
     whole = sha256(f"{sys.implementation.cache_tag} {sys.platform}".encode())
     for package in (*PACKAGES, *READ):
-        for file in sorted((source / package).glob("*.py")):
-            whole.update(f"{package}/{file.name}".encode() + b"\0" + file.read_bytes())
+        for file in sorted((source / package).rglob("*.py")):
+            whole.update(str(file.relative_to(source)).encode() + b"\0" + file.read_bytes())
     return whole.hexdigest()
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from enum import Enum
 
+from headway.core.ids import Tenant
 from headway.core.units import Instant
 from headway.llm.plan import victims
 from headway.llm.plan.chunks import Prefill
@@ -30,7 +31,7 @@ def admit(state: State, prefill: Prefill, decodes: int, context: int, limit: flo
     """decodes, context: of the streams that go on.  limit: that a step of streams alone may take, in ns."""
     if not state.sequences or len(state.sequences) == len(state.running):
         return
-    state.room.survey(state.running.values(), state.pool.in_use + state.leaving)
+    state.room.is_surveyed = False
     passed: list[Account] = []
     for sequence in _candidates(state, passed):
         if sequence.id in state.preempted:
@@ -38,7 +39,7 @@ def admit(state: State, prefill: Prefill, decodes: int, context: int, limit: flo
         found = state.found(sequence)
         answer = _has_room(state, sequence, found, prefill, decodes, context, limit)
         if answer in (Room.SLOTS, Room.BLOCKS) and _displace(state, sequence, found):
-            state.room.survey(state.running.values(), state.pool.in_use + state.leaving)
+            state.room.is_surveyed = False
             found = state.found(sequence)
             answer = _has_room(state, sequence, found, prefill, decodes, context, limit)
         if answer is not Room.YES:
@@ -110,6 +111,8 @@ def _has_room(
     growing = -(-len(state.running) // state.block_size)  # so many want a block in the next step
     if need + idle + growing > pool.available:
         return Room.BLOCKS
+    if not state.room.is_surveyed:
+        state.room.survey(state.running.values(), pool.in_use)
     if state.running and not state.room.holds(sequence, len(found), idle, pool.usable):
         return Room.BLOCKS
     return Room.YES
@@ -117,25 +120,20 @@ def _has_room(
 
 def _displace(state: State, sequence: Sequence, found: list[int]) -> bool:
     """For one that has no room others lose theirs: those of a strictly lower class, if its tenant is not ahead of
-    theirs; and what tenants have borrowed beyond their share, if its own is within its share, and behind by more than
-    the work that is lost. All that it needs, or nothing. Whether there is anything to be had at once."""
+    theirs; and what tenants have borrowed beyond their share. All that it needs, or nothing. Whether there is anything
+    to be had at once."""
     need = state.blocks_of(len(sequence.tokens)) - len(found) + -(-len(state.running) // state.block_size)
     slots = 0 if len(state.running) < state.policy.max_sequences else 1
     short = need - state.pool.available
     if 0 < short <= state.leaving and not slots:
         return False  # it comes free with the plan that runs
     short = max(0, short - state.leaving)
-    order = victims.in_order(state.running.values(), lambda s: beyond_share(state, s))
-    lower = [
-        other
-        for other in order
-        if other.priority > sequence.priority
-        and (other.account is sequence.account or sequence.account.turn <= other.account.turn)
-    ]
     # where there is room now, but not for what those that run come to need, as much must go as comes
+    lower = _in_order(state, _lower(state, sequence))
     taken, why = victims.enough(lower, short or (0 if slots else need), slots, state.gives), "class"
-    if taken is None and (short or slots) and _within_share(state, sequence, need):
-        taken, why = victims.enough(_borrowed(state, sequence, order), short, slots, state.gives), "reclaim"
+    if taken is None and (short or slots):
+        borrowed = _in_order(state, _ahead(state, sequence, need))
+        taken, why = victims.enough(_beyond(state, borrowed), short, slots, state.gives), "reclaim"
     if not taken:
         return False
     for other in taken:
@@ -143,26 +141,52 @@ def _displace(state: State, sequence: Sequence, found: list[int]) -> bool:
     return not state.leaving
 
 
-def _within_share(state: State, sequence: Sequence, need: int) -> bool:
-    """Whether its tenant would be, with so many blocks more."""
+def _in_order(state: State, sequences: list[Sequence]) -> list[Sequence]:
+    if not sequences:
+        return sequences
+    oldest = min(state.running.values(), key=lambda sequence: sequence.number)
+    return victims.in_order(sequences, oldest, lambda s: beyond_share(state, s))
+
+
+def _lower(state: State, sequence: Sequence) -> list[Sequence]:
+    account, priority = sequence.account, sequence.priority
+    return [
+        other
+        for other in state.running.values()
+        if other.priority > priority and (other.account is account or account.turn <= other.account.turn)
+    ]
+
+
+def _ahead(state: State, sequence: Sequence, need: int) -> list[Sequence]:
+    """What a tenant that has less than half of its share in use may have of others: of those that are ahead of it by
+    more than the work that is lost, and a step. In the ordinary ups and downs of tenants that all wait nobody is."""
     account = sequence.account
     share = state.tenants.share(account)
     held = state.pool.held.get(account.tenant, 0)
-    return held + need <= share * state.pool.usable and account.running + 1 <= max(
-        1.0, share * state.policy.max_sequences
-    )
+    slots = share * state.policy.max_sequences
+    if 2 * (held + need) > share * state.pool.usable or (account.running and 2 * (account.running + 1) > slots):
+        return []
+    price, margin, turn = state.policy.prices.prompt, state.policy.max_step_tokens, account.turn
+    ahead = {
+        a.tenant: a.counter - turn
+        for a in state.tenants.accounts.values()
+        if a.running and a is not account and a.counter - turn > a.units(price * margin)
+    }
+    if not ahead:
+        return []
+    return [
+        other
+        for other in state.running.values()
+        if other.account.units(price * (other.computed + margin)) < ahead.get(other.account.tenant, 0)
+    ]
 
 
-def _borrowed(state: State, sequence: Sequence, order: list[Sequence]) -> Iterator[Sequence]:
-    """Those without which their tenants still have their shares, and whose tenants are further ahead of this one's
-    than the work that is lost."""
-    blocks: dict[str, int] = {}
-    slots: dict[str, int] = {}
+def _beyond(state: State, order: list[Sequence]) -> Iterator[Sequence]:
+    """Those without which their tenants still have their shares."""
+    blocks: dict[Tenant, int] = {}
+    slots: dict[Tenant, int] = {}
     for other in order:
         account = other.account
-        lost = account.units(state.policy.prices.prompt * other.computed)
-        if account is sequence.account or account.counter - sequence.account.turn <= lost:
-            continue
         share = state.tenants.share(account)
         held = blocks.setdefault(account.tenant, state.pool.held.get(account.tenant, 0))
         running = slots.setdefault(account.tenant, account.running)

@@ -24,7 +24,9 @@ def grow(state: State, wanting: list[Sequence]) -> None:
 
 def _preempt(state: State, wanting: list[Sequence], short: int) -> None:
     """Those that are taken want no block themselves."""
-    for sequence in victims.in_order(state.running.values(), lambda s: beyond_share(state, s)):
+    running = state.running.values()
+    oldest = min(running, key=lambda sequence: sequence.number)
+    for sequence in victims.in_order(running, oldest, lambda s: beyond_share(state, s)):
         short -= state.gives(sequence) + (sequence in wanting)
         state.preempt(sequence, "growth")
         if short <= 0:

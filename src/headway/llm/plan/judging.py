@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from headway.core.units import MILLISECOND, NEVER, Instant
-from headway.llm.plan.sequence import SequenceRequest
+from headway.llm.plan.request import SequenceRequest
 from headway.llm.plan.state import State
 from headway.llm.plan.step import Refusal
 

@@ -21,7 +21,8 @@ from headway.llm.plan.growing import grow, unlock
 from headway.llm.plan.judging import refusal
 from headway.llm.plan.policy import PlanPolicy
 from headway.llm.plan.prefix import Hash, chained
-from headway.llm.plan.sequence import FINISHED, RUNNING, Sequence, SequenceId, SequenceRequest, Status
+from headway.llm.plan.request import SequenceId, SequenceRequest
+from headway.llm.plan.sequence import FINISHED, RUNNING, Sequence, Status
 from headway.llm.plan.state import State
 from headway.llm.plan.step import Emitted, End, Refusal, Row, StepPlan
 from headway.llm.plan.step_time import DEFAULT, Coefficients, pairs
@@ -176,15 +177,10 @@ class Planner:
         target = room = float(policy.target_itl) * policy.slack
         default = policy.target_itl
         for sequence in streams:
-            itl = sequence.itl or default
+            itl = float(sequence.itl or default)
             ahead = sequence.first_at + itl * sequence.emitted - now if sequence.first_at else itl
-            if itl < target:
-                target = itl
-            most = itl * policy.slack
-            if ahead < most:
-                most = ahead if ahead > itl * 0.5 else itl * 0.5
-            if most < room:
-                room = most
+            target = min(target, itl)
+            room = min(room, max(0.5 * itl, min(ahead, policy.slack * itl)))
         return target, room
 
     def _step(self, decodes: list[Sequence], chunks: list[tuple[Sequence, int]]) -> StepPlan:

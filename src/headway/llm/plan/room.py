@@ -6,9 +6,9 @@ a prompt while it holds a part; its growth, a token a step, is what is judged he
 
 from __future__ import annotations
 
-from bisect import insort
+from bisect import bisect_left, insort
 from collections.abc import Iterable
-from typing import NamedTuple
+from math import sqrt
 
 from headway.llm.plan.lengths import OutputLengths
 from headway.llm.plan.policy import Admit
@@ -16,29 +16,30 @@ from headway.llm.plan.sequence import Sequence
 
 FIRST_RATIO = 0.7
 LEAST_RATIO = 0.1
+MARGIN = 0.5
+"""Standard deviations of what all of them come to together, that are kept free beyond what is expected."""
 DECAY = 0.99
 """Of the ratio, per step without a preemption."""
 
 
-class Growth(NamedTuple):
-    """Of a sequence: tokens to come, negative, so that the longest sorts first; tokens in blocks of its own."""
-
-    to_come: int
-    tokens: int
+Growth = tuple[int, int]
+"""Of a sequence: minus the tokens to come, so that the longest sorts first; tokens in blocks of its own."""
 
 
 class Room:
     """What those that run will come to need.
 
+    is_surveyed: whether it knows who runs in this step; that takes a look at all, so it is only done when asked for.
     ratio: of what may yet be produced, that is counted with (ESTIMATE).
     lengths: how answers turned out (FUTURE_PEAK).
     """
 
-    __slots__ = ("_block_size", "_growths", "_policy", "_shared", "lengths", "ratio")
+    __slots__ = ("_block_size", "_growths", "_policy", "_shared", "is_surveyed", "lengths", "ratio")
 
     def __init__(self, policy: Admit, block_size: int) -> None:
         self.lengths = OutputLengths()
         self.ratio = FIRST_RATIO
+        self.is_surveyed = False
         self._policy = policy
         self._block_size = block_size
         self._growths: list[Growth] = []
@@ -59,12 +60,14 @@ class Room:
             growths.append(self._growth(sequence, sequence.cached))
         growths.sort()
         self._growths = growths
+        self.is_surveyed = True
         self._shared = max(0, in_use - own)
 
     def add(self, sequence: Sequence, idle: int) -> None:
         """It was admitted. idle: of the blocks that it found computed, those that nobody held."""
-        insort(self._growths, self._growth(sequence, sequence.cached))
-        self._shared += idle
+        if self.is_surveyed:
+            insort(self._growths, self._growth(sequence, sequence.cached))
+            self._shared += idle
 
     def holds(self, sequence: Sequence, cached: int, idle: int, usable: int) -> bool:
         """Whether it can be admitted, so many of its blocks being computed already, into so many usable blocks."""
@@ -77,35 +80,33 @@ class Room:
         return shared + sum(map(self._blocks, self._growths)) + self._blocks(mine) <= usable
 
     def _growth(self, sequence: Sequence, cached: int) -> Growth:
-        most = sequence.max_tokens - sequence.produced
+        produced = len(sequence.tokens) - sequence.num_prompt
+        most = sequence.max_tokens - produced
         if self._policy is Admit.FUTURE_PEAK:
-            if sequence.expected <= sequence.produced:
-                sequence.expected = self.lengths.expect(sequence.produced, sequence.max_tokens, sequence.number)
-            most = min(most, sequence.expected - sequence.produced)
+            if sequence.expected <= produced:
+                sequence.expected = self.lengths.expect(produced, sequence.max_tokens, sequence.number)
+            most = sequence.expected - produced
         elif self._policy is Admit.ESTIMATE:
             most = int(self.ratio * most)
-        return Growth(-max(1, most), len(sequence.tokens) - cached * self._block_size)
+        return (-most if most > 1 else -1), len(sequence.tokens) - cached * self._block_size
 
     def _blocks(self, growth: Growth) -> int:
-        return -(-(growth.tokens - growth.to_come) // self._block_size)
+        to_come, tokens = growth
+        return -(-(tokens - to_come) // self._block_size)
 
     def _peak(self, mine: Growth) -> int:
         """Blocks in use when most are: each keeps what it has until it has produced all it comes to. In the order of
-        what is to come, longest first, the use is greatest as one of them ends."""
-        tokens = peak = count = 0
-        placed = False
+        what is to come, longest first, the use is greatest as one of them ends. Nobody knows what it comes to: the sum
+        strays from what is expected by the root of their number."""
+        total = 0
+        peak = 0.0
         waste = self._block_size // 2  # of the last block of each
-        for growth in self._growths:
-            if not placed and mine <= growth:
-                placed = True
-                count += 1
-                tokens += mine.tokens + waste
-                peak = max(peak, tokens - count * mine.to_come)
-            count += 1
-            tokens += growth.tokens + waste
-            use = tokens - count * growth.to_come
+        growths = self._growths
+        spread = MARGIN * self.lengths.spread
+        at = bisect_left(growths, mine)
+        for count, (to_come, tokens) in enumerate([*growths[:at], mine, *growths[at:]], 1):
+            total += tokens + waste
+            use = total - count * to_come + spread * sqrt(count)
             if use > peak:
                 peak = use
-        if not placed:
-            peak = max(peak, tokens + mine.tokens + waste - (count + 1) * mine.to_come)
-        return -(-peak // self._block_size)
+        return int(-(-peak // self._block_size))

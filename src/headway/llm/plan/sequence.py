@@ -2,22 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
-from headway.core.ids import RequestId, Tenant
-from headway.core.units import NEVER, Duration, Instant
+from headway.core.units import Instant
+from headway.llm.plan.request import SequenceId, SequenceRequest
 
 if TYPE_CHECKING:
     from headway.llm.plan.tenants import Account
-
-
-class SequenceId(NamedTuple):
-    """One choice of a request. Ids are the server's own, never a client's, and never used twice."""
-
-    request: RequestId
-    choice: int = 0
 
 
 class Status(Enum):
@@ -35,33 +27,6 @@ LEGAL: dict[Status, tuple[Status, ...]] = {
     Status.FINISHED: (),
 }
 WAITING, RUNNING, PREEMPTED, FINISHED = Status.WAITING, Status.RUNNING, Status.PREEMPTED, Status.FINISHED
-
-
-@dataclass(frozen=True, slots=True)
-class SequenceRequest:
-    """What is asked for.
-
-    prompt: token ids, at least one.  output: those that were produced already, by an engine that gave it up or died.
-    max_tokens: to be produced in all, `output` included.  stops: token ids that end it.
-    choices: answers to the same prompt; each is a sequence.
-    priority: class, 0 = most urgent.
-    first_by: when its first token is worthless.  itl: between its tokens at most, in ns; 0 = as the policy says.
-    salt: who may share its prefix: a tenant's own name, or what tenants that trust each other have agreed on.
-    read_cache: False where every position of the prompt is wanted anew (log probabilities of the prompt).
-    """
-
-    id: RequestId
-    tenant: Tenant
-    prompt: list[int]
-    max_tokens: int
-    priority: int = 0
-    first_by: Instant = NEVER
-    itl: Duration = 0
-    stops: tuple[int, ...] = ()
-    choices: int = 1
-    salt: str = ""
-    read_cache: bool = True
-    output: tuple[int, ...] = ()
 
 
 class Sequence:

@@ -9,8 +9,9 @@ from headway.core.ids import RequestId, Tenant
 from headway.llm.plan.blocks import BlockPool
 from headway.llm.plan.policy import PlanPolicy
 from headway.llm.plan.prefix import Hash, PrefixCache, chained, root
+from headway.llm.plan.request import SequenceId
 from headway.llm.plan.room import Room
-from headway.llm.plan.sequence import FINISHED, PREEMPTED, RUNNING, Sequence, SequenceId
+from headway.llm.plan.sequence import FINISHED, PREEMPTED, RUNNING, Sequence
 from headway.llm.plan.step import End, StepPlan
 from headway.llm.plan.step_time import DEFAULT, Coefficients, StepTime
 from headway.llm.plan.tenants import Tenants

@@ -8,7 +8,7 @@ from enum import Enum
 from typing import NamedTuple
 
 from headway.core.units import Duration
-from headway.llm.plan.sequence import SequenceId
+from headway.llm.plan.request import SequenceId
 
 
 class End(Enum):

@@ -16,17 +16,14 @@ IMMUNE_AFTER = 2
 """Preemptions, after which it is somebody else's turn."""
 
 
-def in_order(running: Iterable[Sequence], beyond: Callable[[Sequence], bool]) -> list[Sequence]:
-    """Those that may be taken, the first first. beyond: whether its tenant has more than its share."""
+def in_order(running: Iterable[Sequence], oldest: Sequence, beyond: Callable[[Sequence], bool]) -> list[Sequence]:
+    """Those that may be taken, the first first. oldest: of all that run.  beyond: whether its tenant has more than its
+    share."""
 
     def worth(sequence: Sequence) -> tuple[Any, ...]:
         return (-sequence.priority, not beyond(sequence), sequence.computed, -sequence.number)
 
-    alive = list(running)
-    if not alive:
-        return []
-    oldest = min(alive, key=lambda sequence: sequence.number)
-    return sorted((s for s in alive if s is not oldest and s.preemptions < IMMUNE_AFTER), key=worth)
+    return sorted((s for s in running if s is not oldest and s.preemptions < IMMUNE_AFTER), key=worth)
 
 
 def enough(
