@@ -13,7 +13,8 @@ import click
 from headway.cli.charts import NoPlots, require_plots
 from headway.cli.llm_charts import draw
 from headway.cli.tenant_shares import TenantShares
-from headway.core.units import ms
+from headway.core.units import NEVER, ms
+from headway.core.units import seconds as in_ns
 from headway.llm.plan.policy import Admit, PlanPolicy
 from headway.sim.llm import synthetic, traces
 from headway.sim.llm.arrivals import Arrival
@@ -26,6 +27,8 @@ from headway.sim.llm.synthetic import Client, Lengths
 from headway.sim.timeline import Timeline
 
 LOAD = 0.8
+REQUESTS = 1000
+GREEDY_SECONDS = 120.0
 WORKLOADS = ("chat", "greedy")
 SCHEDULER_HELP = (
     "Who decides (default headway); several are compared. first-come: the planner, all as one tenant. unlimited: the"
@@ -69,8 +72,10 @@ class Load:
 @click.option("--load", type=click.FloatRange(0, min_open=True), help="Of the device's capacity (default 0.8).")
 @click.option("--rate", type=click.FloatRange(0, min_open=True), help="Requests per second, instead of --load.")
 @click.option("--speed", type=click.FloatRange(0, min_open=True), help="Play a trace so much faster, instead.")
-@click.option("--requests", type=click.IntRange(1), default=1000, help="The first so many (default 1000).")
-@click.option("--seconds", type=click.FloatRange(0, min_open=True), help="Those of the first so many seconds.")
+@click.option("--requests", type=click.IntRange(1), help="The first so many (default 1000; of greedy, all).")
+@click.option(
+    "--seconds", type=click.FloatRange(0, min_open=True), help="Those of the first so many seconds (of greedy, 120)."
+)
 @click.option("--prompt", type=click.IntRange(1), default=500, help="Median prompt of chat, in tokens (default 500).")
 @click.option("--output", type=click.IntRange(1), default=130, help="Median answer of chat, in tokens (default 130).")
 @click.option("--shared", type=click.IntRange(0), default=0, help="Tokens that all prompts of a tenant begin with.")
@@ -103,7 +108,7 @@ def simulate_llm(
     load: float | None,
     rate: float | None,
     speed: float | None,
-    requests: int,
+    requests: int | None,
     seconds: float | None,
     prompt: int,
     output: int,
@@ -131,6 +136,10 @@ def simulate_llm(
     device = PRESETS[preset]
     pace = Load(load, rate, speed)
     names = tuple(name for name, _ in tenants)
+    greedy = workload == "greedy" and trace is None
+    if greedy:
+        seconds = seconds or GREEDY_SECONDS
+    count = requests or (None if greedy else REQUESTS)
     try:
         scenario = LlmScenario(
             device,
@@ -141,14 +150,15 @@ def simulate_llm(
             noise,
             seed,
             late=ms(late_ms),
+            until=in_ns(seconds) if greedy and seconds else NEVER,
         )
         if trace is not None:
-            coming = _traced(trace, scenario, pace, names, requests, seconds, max_tokens)
+            coming = _traced(trace, scenario, pace, names, count, seconds, max_tokens)
         else:
             coming = _invented(
                 workload, scenario, pace, names, seconds, Lengths(prompt, 1.0, 32 * prompt), output, shared
             )
-        arrivals = list(islice(coming, requests))
+        arrivals = list(islice(coming, count))
         if first_token_ms:
             arrivals = [replace(arrival, first_within=ms(first_token_ms)) for arrival in arrivals]
         if charts:
@@ -188,13 +198,13 @@ def _traced(
     scenario: LlmScenario,
     pace: Load,
     names: tuple[str, ...],
-    requests: int,
+    count: int | None,
     seconds: float | None,
     max_tokens: int,
 ) -> Iterator[Arrival]:
     """seconds: of the trace as it is played."""
     tenants = tuple((name, 1.0) for name in names)
-    rows = list(islice(traces.read(file, tenants, scenario.seed, max_tokens), requests))
+    rows = list(islice(traces.read(file, tenants, scenario.seed, max_tokens), count))
     speed = pace.speed
     if speed is None:
         speed = pace.of(scenario.preset, *traces.lengths(rows), scenario.engines) / traces.rate(rows)
@@ -214,7 +224,7 @@ def _invented(
 ) -> Iterator[Arrival]:
     if workload == "greedy":
         capacity = scenario.preset.capacity(256, 256) * scenario.engines
-        clients = synthetic.greedy_and_polite(pace.rate or (pace.load or 1.0) * capacity, seconds or 120.0)
+        clients = synthetic.greedy_and_polite(pace.rate or (pace.load or 1.0) * capacity, seconds or GREEDY_SECONDS)
         return synthetic.arrivals(clients, scenario.seed)
     answers = Lengths(output, 0.8, 8 * output)
     rate = pace.of(scenario.preset, prompt.mean, answers.mean, scenario.engines) / len(names)
