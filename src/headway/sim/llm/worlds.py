@@ -62,10 +62,10 @@ class WorldPlan:
 
 def plan_world(random: Random) -> WorldPlan:
     pick = random.choice
-    max_sequences = pick((1, 2, 4, 8, 16, 24))
+    max_sequences = pick((1, 2, 4, 8, 16, 16))
     tile = pick((1, 4, 8, 16))
     block_size = pick((1, 2, 4, 4, 8, 16))
-    longest = pick(((20, 20), (80, 150), (200, 40), (30, 200)))
+    longest = pick(((20, 20), (10, 100), (80, 150), (200, 40), (30, 200)))
     policy = PlanPolicy(
         max_sequences=max_sequences,
         max_step_tokens=max_sequences + tile + pick((0, 10, 50, 200)),
@@ -74,14 +74,14 @@ def plan_world(random: Random) -> WorldPlan:
         max_partial_prefills=pick((1, 2, 4)),
         oldest_part=pick((1, 2, 4)),
         target_itl=pick((ms(1), ms(5), ms(50), SECOND)),
-        admit=pick(list(Admit)),
+        admit=pick([*Admit, Admit.UNLIMITED]),
         prefix_cache=random.random() < 0.85,
         defer=random.random() < 0.8,
     )
     tenants = ("a", "b", "c", "d")[: pick((1, 2, 3, 4))]
     return WorldPlan(
         policy=policy,
-        blocks=-(-pick((60, 150, 400, 800)) // block_size),
+        blocks=-(-pick((40, 100, 250, 800)) // block_size),
         block_size=block_size,
         hash=weak if random.random() < 0.15 else chained,
         tenants=tenants,
