@@ -96,11 +96,15 @@ PLAN = (
     bug(
         "who has no room is skipped",
         "admitting",
-        "        if answer is not Room.YES:\n            break\n",
-        "        if answer is not Room.YES:\n"
-        "            state.tenants.without(sequence.account)\n"
-        "            passed.append(sequence.account)\n"
-        "            continue\n",
+        "        if answer is Room.PLACE and sequence.id not in state.resuming:\n            turns.passes(sequence)\n",
+        "        if answer is not Room.YES and sequence.id not in state.resuming:\n"
+        "            turns._without(sequence.account)\n",
+    ),
+    bug(
+        "whoever is passed over is passed over for good",
+        "turns",
+        "if account.turn + self._cost(sequence) > self._ceiling:",
+        "if False:",
     ),
     bug(
         "prompts under way do not count for turns",
@@ -116,9 +120,9 @@ PLAN = (
     ),
     bug(
         "new work goes before what resumes",
-        "admitting",
-        "if resuming is not None and resuming.priority <= sequence.priority:",
-        "if False:",
+        "turns",
+        "            if state.resuming:\n",
+        "            if False:\n",
     ),
     # preemption
     bug(
