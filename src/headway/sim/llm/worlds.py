@@ -14,6 +14,7 @@ import argparse
 import sys
 from collections import Counter
 from dataclasses import dataclass
+from hashlib import sha256
 from random import Random
 from time import perf_counter
 
@@ -101,7 +102,7 @@ def plan_world(random: Random) -> WorldPlan:
 
 class World:
     """engines: two judged planners of the same kind.  journal: of each sequence, the tokens that came of it, wherever.
-    counts: of what has happened."""
+    counts: of what has happened.  digest: of all that was planned."""
 
     def __init__(self, seed: int, planner: type[Planner] = Planner) -> None:
         self.seed = seed
@@ -118,6 +119,7 @@ class World:
         self.journal: dict[SequenceId, list[int]] = {}
         self.requests = 0
         self.counts: Counter[str] = Counter()
+        self.digest = sha256()
 
     # -- what happens ------------------------------------------------------------------------
 
@@ -193,6 +195,7 @@ class World:
             told = self.journal.setdefault(each.id, [])
             assert each.position == len(told), f"{each} after {len(told)} tokens"
             told.append(each.token)
+        self.digest.update(repr([(row.id, row.start, row.size, list(row.block_table)) for row in plan.rows]).encode())
 
     # -- the end -----------------------------------------------------------------------------
 
@@ -234,7 +237,10 @@ class WorldFailed(AssertionError):
 
 def run_world(seed: int, steps: int = 1_000, planner: type[Planner] = Planner) -> Counter[str]:
     """What happened in it. WorldFailed."""
-    world = World(seed, planner)
+    return _run(World(seed, planner), steps).counts
+
+
+def _run(world: World, steps: int) -> World:
     at = 0
     try:
         while at < steps:
@@ -243,10 +249,10 @@ def run_world(seed: int, steps: int = 1_000, planner: type[Planner] = Planner) -
         world.drain()
     except Exception as error:
         raise WorldFailed(
-            f"seed {seed}, step {at}: {type(error).__name__}: {error}\n"
-            f"replay: python -m headway.sim.llm.worlds --seed {seed} --steps {steps}\n{world.plan}"
+            f"seed {world.seed}, step {at}: {type(error).__name__}: {error}\n"
+            f"replay: python -m headway.sim.llm.worlds --seed {world.seed} --steps {steps}\n{world.plan}"
         ) from error
-    return world.counts
+    return world
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -254,15 +260,21 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, default=1, help="the first seed (default 1)")
     parser.add_argument("--seeds", type=int, default=1, help="how many seeds, counting up (default 1)")
     parser.add_argument("--steps", type=int, default=1_000, help="steps of each world before nothing more comes")
+    parser.add_argument("--digests", action="store_true", help="print seed and digest of each world, and nothing else")
     options = parser.parse_args(arguments)
     began = perf_counter()
     totals: Counter[str] = Counter()
     for seed in range(options.seed, options.seed + options.seeds):
         try:
-            totals += run_world(seed, options.steps)
+            world = _run(World(seed), options.steps)
         except WorldFailed as failure:
             print(failure, file=sys.stderr)
             return 1
+        totals += world.counts
+        if options.digests:
+            print(seed, world.digest.hexdigest())
+    if options.digests:
+        return 0
     told = ", ".join(f"{name} {count}" for name, count in sorted(totals.items()))
     print(f"{options.seeds} worlds held in {perf_counter() - began:.1f} s: {told}")
     return 0
