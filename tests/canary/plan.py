@@ -200,12 +200,6 @@ PLAN = (
         "                pass\n",
     ),
     bug(
-        "results of an earlier attempt are believed",
-        "planner",
-        "return sequence if sequence is not None and sequence.attempt == row.attempt else None",
-        "return sequence",
-    ),
-    bug(
         "only one choice is aborted",
         "planner",
         "        for id in list(ids):\n            self.state.finish",
@@ -218,3 +212,11 @@ PLAN = (
         "return Emitted(sequence.id, max(0, produced - 2), token, end)",
     ),
 )
+
+ATTEMPT = bug(
+    "results of an earlier attempt are believed",
+    "planner",
+    "return sequence if sequence is not None and sequence.attempt == row.attempt else None",
+    "return sequence",
+)
+"""Seen only where one comes back while a row that it has lost is still under way."""
