@@ -3,7 +3,8 @@
 A block is *held* (by one sequence or several), *idle* (held by nobody, its content is in the prefix cache) or *free*.
 Idle blocks are evicted when blocks are wanted: of the tenant furthest beyond its share first, and of a tenant's the one
 that has been idle longest. That is a leaf: whoever holds a block holds all that come before it, and gives them back
-last block first, so that a block never becomes idle before those that continue it.
+last block first, so that a block never becomes idle before those that continue it. Only where tenants share may another
+tenant's blocks continue it: they are idle as well, of no use without it, and go with it.
 """
 
 from __future__ import annotations
@@ -37,8 +38,9 @@ class BlockPool:
         "size",
     )
 
-    def __init__(self, size: int, forget: Callable[[int], None], weight: Callable[[Tenant], float]) -> None:
-        """forget: told of a block whose content is lost.  weight: of a tenant."""
+    def __init__(self, size: int, forget: Callable[[int], list[int]], weight: Callable[[Tenant], float]) -> None:
+        """forget: told of a block whose content is lost; the blocks whose content is lost with it, itself included.
+        weight: of a tenant."""
         self.size = size
         self.holders = [0] * size
         self.owner: list[Tenant] = [NOBODY] * size
@@ -146,14 +148,20 @@ class BlockPool:
         if len(self.idle) > 1:  # one at a time, so that tenants end up even
             count = min(count, 1 + len(idle) // 8)
         for block in list(idle)[:count] if count < len(idle) else list(idle):
-            del idle[block]
-            self._forget(block)
-            self.owner[block] = NOBODY
-            self._free.append(block)
-            self.idle_count -= 1
-            self.evicted[why] += 1
+            for lost in self._forget(block):
+                self._drop(lost)
+                self.evicted[why] += 1
+
+    def _drop(self, block: int) -> None:
+        """It was idle, and is free."""
+        owner = self.owner[block]
+        idle = self.idle[owner]
+        del idle[block]
         if not idle:
             del self.idle[owner]
+        self.owner[block] = NOBODY
+        self._free.append(block)
+        self.idle_count -= 1
 
     def _beyond(self, tenant: Tenant) -> float:
         """How much it has for each unit of its weight."""

@@ -60,7 +60,7 @@ class Prefill:
         oldest = min(self.under_way, key=lambda sequence: sequence.number)
         count = self._fit(oldest, 0, time / self._part, tokens // self._part)
         if count == 0:
-            count = self._fit(oldest, 0, time, tokens)
+            count = self._fit(oldest, 0, time, min(self._tile, tokens))
         given[oldest.number] = count
         if count:
             time -= self.steps.chunk(oldest.computed, count)

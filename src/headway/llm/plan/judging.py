@@ -14,8 +14,11 @@ def refusal(state: State, request: SequenceRequest, now: Instant) -> Refusal | N
     policy = state.policy
     if length == 0:
         return Refusal("invalid_prompt", "the prompt must contain at least one token")
-    if request.max_tokens <= len(request.output) or request.choices < 1:
-        return Refusal("invalid_max_tokens", f"max_tokens must be at least 1, not {request.max_tokens}")
+    if request.choices < 1:
+        return Refusal("invalid_n", f"n must be at least 1, not {request.choices}")
+    produced = len(request.output)
+    if request.max_tokens <= produced:
+        return Refusal("invalid_max_tokens", f"max_tokens must be at least {produced + 1}, not {request.max_tokens}")
     if length + request.max_tokens > policy.max_context:
         return Refusal(
             "context_length_exceeded",
@@ -23,10 +26,11 @@ def refusal(state: State, request: SequenceRequest, now: Instant) -> Refusal | N
             f" {length + request.max_tokens} together, and the context holds {policy.max_context}",
         )
     most = state.pool.usable * state.block_size
-    if length + len(request.output) + 1 > most:
+    if length + produced + 1 > most:
+        before = f" with {produced} tokens of output" if produced else ""
         return Refusal(
             "context_length_exceeded",
-            f"the prompt has {length} tokens, and with one token of output it needs {length + 1}:"
+            f"the prompt has {length} tokens{before}, and with one token of output more it needs {length + produced + 1}:"
             f" the pool holds {most}",
         )
     if request.first_by < NEVER:

@@ -8,6 +8,8 @@ nothing is random.
 
 from __future__ import annotations
 
+from math import sqrt
+
 GOLDEN = 0.6180339887498949
 STEPS = 4
 """Cells of a doubling."""
@@ -16,12 +18,12 @@ KEEP = 0.999
 
 
 class OutputLengths:
-    __slots__ = ("_counts", "_gain", "_total", "seen")
+    __slots__ = ("_counts", "_gain", "_squares", "_sum", "_total", "seen")
 
     def __init__(self) -> None:
         self._counts = [0.0] * CELLS
         self._gain = 1.0
-        self._total = 0.0
+        self._total = self._sum = self._squares = 0.0
         self.seen = 0
 
     def add(self, length: int) -> None:
@@ -29,11 +31,21 @@ class OutputLengths:
         self._gain /= KEEP
         self._counts[_cell(length)] += self._gain
         self._total += self._gain
+        self._sum += self._gain * length
+        self._squares += self._gain * length * length
         self.seen += 1
         if self._gain > 1e12:
             self._counts = [count / self._gain for count in self._counts]
-            self._total /= self._gain
+            self._total, self._sum, self._squares = (x / self._gain for x in (self._total, self._sum, self._squares))
             self._gain = 1.0
+
+    @property
+    def spread(self) -> float:
+        """Standard deviation, in tokens."""
+        if not self.seen:
+            return 0.0
+        mean = self._sum / self._total
+        return sqrt(max(0.0, self._squares / self._total - mean * mean))
 
     def expect(self, produced: int, most: int, number: int) -> int:
         """Tokens in all that the sequence of this number comes to, of which so many are there; at most `most`."""

@@ -227,16 +227,19 @@ class Planner:
         state = self.state
         if not state.plans:
             raise ValueError("no plan is without results")
-        plan = state.plans.popleft()
+        plan = state.plans[0]
         if len(results) != len(plan.rows):
-            state.plans.appendleft(plan)
             raise ValueError(f"step {plan.number} has {len(plan.rows)} rows, {len(results)} results came")
+        for row, token in zip(plan.rows, results, strict=True):
+            if token is None and row.samples and self._goes_on(row) is not None:
+                raise ValueError(f"step {plan.number} has no token for {self._goes_on(row)!r}")
+        state.plans.popleft()
         state.steps.learn(plan.prefill, plan.decodes, plan.context, plan.pairs, elapsed)
         emitted: list[Emitted] = []
         size = state.block_size
         for row, token in zip(plan.rows, results, strict=True):
-            sequence = state.running.get(row.id)
-            if sequence is None or sequence.attempt != row.attempt:
+            sequence = self._goes_on(row)
+            if sequence is None:
                 state.counts.void += 1
                 continue
             end = row.start + row.size
@@ -246,12 +249,15 @@ class Planner:
             sequence.confirmed = end
             if end // size > before:
                 self._keep(sequence, before, end // size)
-            if row.samples:
-                if token is None:
-                    raise ValueError(f"step {plan.number} has no token for {sequence!r}")
+            if row.samples and token is not None:
                 emitted.append(self._emit(sequence, token, now))
         state.ran(plan.number)
         return emitted
+
+    def _goes_on(self, row: Row) -> Sequence | None:
+        """Whose row it is; None where it is over, or has lost its blocks since."""
+        sequence = self.state.running.get(row.id)
+        return sequence if sequence is not None and sequence.attempt == row.attempt else None
 
     def _keep(self, sequence: Sequence, first: int, last: int) -> None:
         """Its blocks from number `first` to before `last` are full and computed: others may share them."""

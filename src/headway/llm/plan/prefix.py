@@ -41,7 +41,7 @@ class Held(NamedTuple):
 class PrefixCache:
     """block_size: tokens of a block.  hits, asked: tokens.  collisions: hashes that were equal for other tokens."""
 
-    __slots__ = ("_by_block", "_by_hash", "_hash", "asked", "block_size", "collisions", "hits")
+    __slots__ = ("_by_block", "_by_hash", "_following", "_hash", "asked", "block_size", "collisions", "hits")
 
     def __init__(self, block_size: int, hash: Hash = chained) -> None:
         self.block_size = block_size
@@ -49,6 +49,8 @@ class PrefixCache:
         self._hash = hash
         self._by_hash: dict[bytes, Held] = {}
         self._by_block: dict[int, Held] = {}
+        self._following: dict[int, dict[int, None]] = {}
+        """Of each cached block those that continue it."""
 
     def __len__(self) -> int:
         return len(self._by_block)
@@ -95,11 +97,24 @@ class PrefixCache:
         held = Held(blocks[number], hash, before, tuple(tokens[start : start + self.block_size]), root)
         self._by_hash[hash] = held
         self._by_block[held.block] = held
+        if number:
+            self._following.setdefault(before, {})[held.block] = None
         return True
 
-    def forget(self, block: int) -> None:
-        """Its content is lost."""
-        del self._by_hash[self._by_block.pop(block).hash]
+    def forget(self, block: int) -> list[int]:
+        """Its content is lost, and with it that of the blocks that continue it: nobody could find them any more. All
+        of them, itself first."""
+        lost = [block]
+        before = self._by_block[block].before
+        if before != ROOT:
+            following = self._following[before]
+            del following[block]
+            if not following:
+                del self._following[before]
+        for each in lost:
+            del self._by_hash[self._by_block.pop(each).hash]
+            lost += self._following.pop(each, ())
+        return lost
 
     def held(self) -> list[Held]:
         """All that is cached (for checks, and for whoever places requests)."""

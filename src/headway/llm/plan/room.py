@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections.abc import Iterable
+from math import sqrt
 
 from headway.llm.plan.lengths import OutputLengths
 from headway.llm.plan.policy import Admit
@@ -15,6 +16,8 @@ from headway.llm.plan.sequence import Sequence
 
 FIRST_RATIO = 0.7
 LEAST_RATIO = 0.1
+MARGIN = 0.5
+"""Standard deviations of what all of them come to together, that are kept free beyond what is expected."""
 DECAY = 0.99
 """Of the ratio, per step without a preemption."""
 
@@ -93,14 +96,17 @@ class Room:
 
     def _peak(self, mine: Growth) -> int:
         """Blocks in use when most are: each keeps what it has until it has produced all it comes to. In the order of
-        what is to come, longest first, the use is greatest as one of them ends."""
-        total = peak = 0
+        what is to come, longest first, the use is greatest as one of them ends. Nobody knows what it comes to: the sum
+        strays from what is expected by the root of their number."""
+        total = 0
+        peak = 0.0
         waste = self._block_size // 2  # of the last block of each
         growths = self._growths
+        spread = MARGIN * self.lengths.spread
         at = bisect_left(growths, mine)
         for count, (to_come, tokens) in enumerate([*growths[:at], mine, *growths[at:]], 1):
             total += tokens + waste
-            use = total - count * to_come
+            use = total - count * to_come + spread * sqrt(count)
             if use > peak:
                 peak = use
-        return -(-peak // self._block_size)
+        return int(-(-peak // self._block_size))

@@ -123,7 +123,8 @@ class StepTime:
         per_token = k.prefill + k.context + k.pairs * start / PAIRS
         if k.pairs <= 0:
             return int(left / per_token) if per_token > 0 else 1 << 30
-        half = k.pairs / (2 * PAIRS)  # n tokens: per_token n + half n^2
+        half = k.pairs / (2 * PAIRS)  # n tokens: per_token n + half n^2; a token looks back at itself, too
+        per_token += half
         return int(((per_token * per_token + 4 * half * left) ** 0.5 - per_token) / (2 * half))
 
     def chunk(self, start: int, count: int) -> float:

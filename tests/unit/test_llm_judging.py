@@ -1,0 +1,91 @@
+"""What is refused at once, with its numbers."""
+
+from __future__ import annotations
+
+from headway.core.units import ms
+from headway.llm.plan.step_time import Coefficients
+from tests.unit.plan_world import World, prompt
+
+SLOW = Coefficients(step=ms(5), prefill=ms(0.1), decode=ms(0.2))
+
+
+def refused(world: World, *arguments, **more) -> tuple[str, str]:
+    refusal = world.add(1, *arguments, **more)
+    assert refusal is not None and world.state.sequences == {} and world.state.requests == {}
+    assert world.state.tenants.accounts == {}, "nothing is kept of it"
+    return refusal.code, refusal.message
+
+
+def test_a_prompt_needs_a_token():
+    assert refused(World(), []) == ("invalid_prompt", "the prompt must contain at least one token")
+
+
+def test_max_tokens_must_be_one_at_least():
+    assert refused(World(), prompt(5), 0) == ("invalid_max_tokens", "max_tokens must be at least 1, not 0")
+    assert refused(World(), prompt(5), -3) == ("invalid_max_tokens", "max_tokens must be at least 1, not -3")
+    resumed = refused(World(), prompt(5), 2, output=(8, 9))
+    assert resumed == ("invalid_max_tokens", "max_tokens must be at least 3, not 2")
+
+
+def test_there_must_be_an_answer():
+    assert refused(World(), prompt(5), choices=0) == ("invalid_n", "n must be at least 1, not 0")
+
+
+def test_what_the_context_does_not_hold():
+    world = World(max_context=20)
+    assert refused(world, prompt(15), 6) == (
+        "context_length_exceeded",
+        "the prompt has 15 tokens and max_tokens is 6: 21 together, and the context holds 20",
+    )
+    assert world.add(2, prompt(15), 5) is None
+
+
+def test_what_the_pool_can_never_hold():
+    world = World(blocks=4)
+    assert refused(world, prompt(16), 1) == (
+        "context_length_exceeded",
+        "the prompt has 16 tokens, and with one token of output more it needs 17: the pool holds 16",
+    )
+    assert refused(world, prompt(10), 100, output=(1,) * 6) == (
+        "context_length_exceeded",
+        "the prompt has 10 tokens with 6 tokens of output, and with one token of output more it needs 17:"
+        " the pool holds 16",
+    )
+    assert world.add(2, prompt(15), 1) is None
+
+
+def test_a_first_token_that_cannot_come_in_time():
+    world = World(prior=SLOW)
+    # 64 tokens: a step of 5 ms and 64 x 0.1 ms
+    assert refused(world, prompt(64), first_by=world.now + ms(10)) == (
+        "deadline_unmeetable",
+        "the first token would come in 11 ms, and 10 ms are left",
+    )
+    assert world.add(2, prompt(64), first_by=world.now + ms(12)) is None
+
+
+def test_what_waits_of_the_same_tenant_comes_first_and_what_others_have_does_not_count_but_for_its_part():
+    alone, behind = World(prior=SLOW), World(prior=SLOW)
+    for id in range(10, 20):
+        behind.add(id, prompt(60, start=id), tenant="a")
+    by = alone.now + ms(60)
+    assert alone.add(1, prompt(64), tenant="a", first_by=by) is None
+    refusal = behind.add(1, prompt(64), tenant="a", first_by=by)
+    assert refusal is not None and refusal.code == "deadline_unmeetable"
+    assert behind.add(2, prompt(64), tenant="b", first_by=by) is None
+
+
+def test_what_is_cached_need_not_be_computed_in_time():
+    world = World(prior=SLOW)
+    world.add(1, prompt(64))
+    world.run()
+    assert world.add(2, prompt(64), first_by=world.now + ms(6)) is None
+    assert world.add(3, prompt(64), first_by=world.now + ms(6), read_cache=False) is not None
+
+
+def test_tokens_that_would_come_too_far_apart():
+    assert refused(World(prior=SLOW), prompt(64), itl=ms(5)) == (
+        "deadline_unmeetable",
+        "tokens would come 5.2 ms apart, and no more than 5.0 ms are asked for",
+    )
+    assert World(prior=SLOW).add(1, prompt(64), itl=ms(6)) is None

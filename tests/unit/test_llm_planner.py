@@ -1,0 +1,81 @@
+"""The planner, story by story."""
+
+from __future__ import annotations
+
+import pytest
+
+from headway.llm.plan.request import SequenceId
+from headway.llm.plan.step import End
+from tests.unit.plan_world import TOKEN, World, prompt
+
+
+def test_a_prompt_is_computed_then_a_token_a_step():
+    world = World()
+    world.add(1, prompt(10), max_tokens=3)
+    first = world.step()
+    assert [(row.start, row.size, row.samples) for row in first.rows] == [(0, 10, True)]
+    assert first.rows[0].tokens == prompt(10) and len(first.rows[0].block_table) == 3
+    second = world.step()
+    assert [(row.start, row.size, row.tokens, row.samples) for row in second.rows] == [(10, 1, [TOKEN], True)]
+    world.step()
+    assert world.tokens == {SequenceId(1): [TOKEN] * 3} and world.ends == {SequenceId(1): End.LENGTH}
+    assert world.step().rows == []
+
+
+def test_a_plan_beyond_the_one_that_runs_counts_on_what_that_will_bring():
+    world = World()
+    world.add(1, prompt(10), max_tokens=3)
+    world.plan()
+    ahead = world.plan()
+    assert [(row.start, row.size, row.tokens) for row in ahead.rows] == [(10, 1, [])], "its token is not known yet"
+    with pytest.raises(ValueError, match="2 plans are without results"):
+        world.planner.plan(world.now)
+    world.commit()
+    world.commit()
+    assert world.tokens[SequenceId(1)] == [TOKEN] * 2
+
+
+def test_no_step_is_planned_beyond_the_last_token():
+    world = World()
+    world.add(1, prompt(10), max_tokens=2)
+    world.plan()
+    world.plan()
+    world.commit()
+    assert world.plan().rows == []
+    world.commit()
+    assert world.ends == {SequenceId(1): End.LENGTH}
+
+
+def test_a_stop_token_ends_it_and_what_was_planned_beyond_is_void():
+    world = World()
+    world.add(1, prompt(10), max_tokens=9, stops=(7,))
+    world.plan()
+    world.plan()
+    world.commit(7)
+    assert world.ends == {SequenceId(1): End.STOP} and world.state.pool.in_use == 3, "the plan that runs may use them"
+    assert world.commit(8) == []
+    assert world.tokens == {SequenceId(1): [7]} and world.state.pool.in_use == 0 and world.state.counts.void == 1
+
+
+def test_a_result_that_does_not_match_changes_nothing():
+    world = World()
+    world.add(1, prompt(10))
+    with pytest.raises(ValueError, match="no plan is without results"):
+        world.planner.commit([], world.now)
+    world.plan()
+    with pytest.raises(ValueError, match="step 1 has 1 rows, 2 results came"):
+        world.planner.commit([1, 2], world.now)
+    with pytest.raises(ValueError, match=r"step 1 has no token for <1\.0 of a, running"):
+        world.planner.commit([None], world.now)
+    world.planner.check()
+    assert len(world.commit()) == 1
+
+
+def test_a_row_that_failed_is_void_once_its_request_is_aborted():
+    world = World()
+    world.add(1, prompt(10))
+    world.add(2, prompt(9, start=1))
+    world.plan()
+    world.planner.abort(1)
+    emitted = world.planner.commit([None, TOKEN], world.now)
+    assert [each.id.request for each in emitted] == [2] and world.state.counts.void == 1
