@@ -66,8 +66,8 @@ class Planner:
         for choice in range(first_choice, first_choice + request.choices):
             state.number += 1
             sequence = Sequence(SequenceId(request.id, choice), request, account, state.number, now)
-            if choice > first_choice or request.output:
-                sequence.paid = sequence.num_prompt  # the prompt is paid for once
+            whole = choice > first_choice or bool(request.output)  # a prompt is paid for once
+            sequence.paid = sequence.num_prompt if whole else min(request.paid, sequence.num_prompt)
             if state.policy.prefix_cache:
                 state.cache.extend(state.root_of(sequence), sequence.hashes, sequence.tokens)
             state.sequences[sequence.id] = sequence
@@ -110,6 +110,7 @@ class Planner:
             r.salt,
             r.read_cache,
             output,
+            sequence.paid,
         )
 
     def resize(self, blocks: int) -> None:

@@ -26,6 +26,7 @@ class SequenceRequest:
     priority: class, 0 = most urgent.
     first_by: when its first token is worthless.  itl: between its tokens at most, in ns; 0 = as the policy says.
     salt: who may share its prefix: a tenant's own name, or what tenants that trust each other have agreed on.
+    paid: tokens of the prompt that its tenant was charged for elsewhere.
     read_cache: False where every position of the prompt is wanted anew (log probabilities of the prompt).
     """
 
@@ -41,3 +42,4 @@ class SequenceRequest:
     salt: str = ""
     read_cache: bool = True
     output: tuple[int, ...] = ()
+    paid: int = 0
