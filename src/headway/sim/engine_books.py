@@ -82,17 +82,22 @@ def has_room(worker: TrackedWorker, request: TrackedRequest) -> bool:
     return len(everybody) <= worker.engine.sequences and blocks <= worker.engine.blocks
 
 
+def may_have(worker: TrackedWorker, request: TrackedRequest) -> bool:
+    """Whether the engine may be handed it now: nothing as urgent waits there, or that is less than a step and there is
+    room."""
+    assert worker.engine is not None
+    ahead = [each for each in worker.engine.there() if each.event.priority <= request.event.priority]
+    less_than_a_step = sum(tokens(each) for each in ahead) < worker.capacity.step_tokens
+    return can_ever(worker, request) and (not ahead or (less_than_a_step and has_room(worker, request)))
+
+
 def wrongly_admitted(effect: AdmitSequence, worker: TrackedWorker, request: TrackedRequest) -> str:
     """In words; "" = it may be handed over. It is entered into the book."""
     book = worker.engine
     if book is None:
         return "" if len(worker.sequences) < worker.capacity.sequences else f"{effect}: the worker is full: {worker}"
-    ahead = [each for each in book.there() if each.event.priority <= request.event.priority]
-    less_than_a_step = sum(tokens(each) for each in ahead) < worker.capacity.step_tokens
-    if not can_ever(worker, request):
-        return f"{effect}: it could never be held: {worker}"
-    if ahead and not (less_than_a_step and has_room(worker, request)):
-        return f"{effect}: no room, and others wait there already: {worker}"
+    if not may_have(worker, request):
+        return f"{effect}: there is no room for it and others wait there already, or never will be: {worker}"
     book.sent += 1
     book.handed[effect.request, effect.attempt] = Order(book.sent, request)
     return ""

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from random import Random
 from time import perf_counter
 
-from headway.core.effects import Effect
+from headway.core.effects import AdmitSequence, Effect
 from headway.core.events import EngineReported, Event, RequestArrived, TokensEmitted, WorkerLost, WorkerStopped
 from headway.core.ids import Part, RequestId, Tenant, WorkerId
 from headway.core.policy import Style
@@ -46,15 +46,14 @@ class ServiceOracle:
     charged: Counter[Tenant] = field(default_factory=Counter)
     due: Counter[Tenant] = field(default_factory=Counter)
     _gone: dict[WorkerId, None] = field(default_factory=dict)
-    _tenants: dict[RequestId, Tenant] = field(default_factory=dict)
+    _arrived: dict[RequestId, RequestArrived] = field(default_factory=dict)
     _seen: dict[WorkerId, int] = field(default_factory=dict)
     _emitted: dict[tuple[RequestId, int], int] = field(default_factory=dict)
 
     def observe(self, now: int, events: list[Event], effects: list[Effect], scheduler: Scheduler) -> None:
         for event in events:
             if type(event) is RequestArrived:
-                self._tenants[event.request] = event.tenant
-                self.due[event.tenant] += PROMPT * sum(part.length for part in event.parts)
+                self._arrived[event.request] = event
             elif type(event) is WorkerLost or type(event) is WorkerStopped:
                 self._gone[event.worker] = None
             elif type(event) is TokensEmitted:
@@ -62,9 +61,13 @@ class ServiceOracle:
                 fresh = event.first + event.count - self._emitted.get(key, event.first)
                 if fresh > 0:
                     self._emitted[key] = event.first + event.count
-                    self.due[self._tenants[event.request]] += OUTPUT * fresh
+                    self.due[self._arrived[event.request].tenant] += OUTPUT * fresh
             elif type(event) is EngineReported and event.worker not in self._gone:
                 self._reported(event)
+        for effect in effects:
+            if type(effect) is AdmitSequence and effect.attempt == 1:
+                request = self._arrived[effect.request]
+                self.due[request.tenant] += PROMPT * request.parts[0].length
         for tenant, charged in self.charged.items():
             if charged > self.due[tenant]:
                 raise OracleViolation(f"{tenant} was charged {charged} ns, for tokens that cost {self.due[tenant]}")

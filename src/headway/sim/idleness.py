@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from headway.core.ids import WorkerId
 from headway.core.units import NEVER, Instant
-from headway.sim.engine_books import can_ever
+from headway.sim.engine_books import may_have
 from headway.sim.ledger import Ledger, TrackedRequest, TrackedVersion, TrackedWorker
 from headway.sim.retrials import Retrials
 
@@ -20,7 +20,7 @@ class Idleness:
         """What is wrong after a call; "" = nothing. wakeup: when the core wants to be called again."""
         if not version.waiting:
             return ""
-        free = [worker for worker in version.workers.values() if worker.has_free_slot and _is_able(worker, version)]
+        free = [worker for worker in version.workers.values() if _is_free(worker, version)]
         if not free:
             return "" if version.has_live_worker else f"{list(version.waiting)[:5]} wait, and nobody runs this version"
         if self._waits_for_cores(version):
@@ -79,6 +79,9 @@ class Idleness:
         return ""
 
 
-def _is_able(worker: TrackedWorker, version: TrackedVersion) -> bool:
-    """To run whatever is next. An engine may be too small for one that goes to a larger one, and nobody passes that."""
-    return worker.engine is None or all(can_ever(worker, request) for request in version.waiting.values())
+def _is_free(worker: TrackedWorker, version: TrackedVersion) -> bool:
+    """For whatever is next. An engine may be too small or too full for the one whose turn it is, and nobody passes
+    that one: it should have taken something only if it could have had any of those that wait."""
+    if worker.engine is None:
+        return worker.has_free_slot
+    return worker.ready and not worker.draining and all(may_have(worker, each) for each in version.waiting.values())

@@ -99,8 +99,6 @@ class TrackedWorker:
     def has_free_slot(self) -> bool:
         if not self.ready or self.draining:
             return False
-        if self.engine is not None:
-            return not self.engine.there()
         return len(self.batches) < self.capacity.batch_slots or len(self.sequences) < self.capacity.sequences
 
 
