@@ -98,7 +98,6 @@ class SimEngine:
             max(arrival.outputs, emitted + 1),
             arrival.priority,
             output=tuple(range(emitted)),
-            paid=effect.paid,
         )
         self._tell(self.attached.admit(effect, request, arrival.prefix, self._driver.now))
         self._go_on()

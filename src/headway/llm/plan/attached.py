@@ -7,6 +7,7 @@ step says what of the core's orders it has heard, what room there is, who was se
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from itertools import islice
 
 from headway.core.effects import AdmitSequence, TakeBack, UpdateCounters
@@ -26,6 +27,8 @@ from headway.llm.plan.request import SequenceId, SequenceRequest
 from headway.llm.plan.sequence import RUNNING
 from headway.llm.plan.step import Emitted, End
 
+ATTEMPTS = 1 << 16
+"""Of a sequence in the planner, for one of its request in the core: so often it is never preempted."""
 LOOK_AT = 32
 """Prefixes, of which it is looked in a report whether they are still there."""
 MOST_PREFIXES = 2048
@@ -67,8 +70,9 @@ class AttachedPlanner:
     def admit(
         self, effect: AdmitSequence, request: SequenceRequest, prefix: tuple[tuple[int, int], ...], now: int
     ) -> list[Event]:
-        """request: what its client asks for, with what was produced elsewhere, and `paid` as the effect says."""
+        """request: what its client asks for, with what was produced elsewhere."""
         self._heard += 1
+        request = replace(request, paid=effect.paid, attempt=effect.attempt * ATTEMPTS)
         refused = self.planner.add(request, now)
         if refused is not None:
             outcome = REFUSALS.get(refused.code, Outcome.INVALID_INPUT)

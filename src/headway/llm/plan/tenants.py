@@ -26,7 +26,7 @@ from headway.llm.plan.policy import UNIT
 from headway.llm.plan.sequence import PREEMPTED, WAITING, Sequence
 
 FEW = 64
-"""Accounts that are never worth looking through for those that can be forgotten."""
+"""Accounts that are not worth a look at all."""
 
 
 class Account:
@@ -125,20 +125,22 @@ class Tenants:
     """The accounts. One that is idle is forgotten as soon as it would be lifted anyway: no more of them are kept than
     wait or run, and those that are ahead.
 
-    governed: by a server, which has told of its counters."""
+    governed: by a server, which is told what was served, and tells of its counters."""
 
-    __slots__ = ("_agenda", "_last", "_many", "accounts", "governed", "weight", "weights")
+    __slots__ = ("_agenda", "_last", "_look_at", "accounts", "active", "governed", "weight", "weights")
 
     def __init__(self, weight_of: Callable[[Tenant], float]) -> None:
         self.accounts: dict[Tenant, Account] = {}
         self.weights = 0.0
         """Of all that wait or run."""
+        self.active = 0
+        """How many do."""
         self.weight = weight_of
         self.governed = False
         self._agenda: Agenda[Account] = Agenda(_turn)
-        self._many = FEW
         self._last = 0
         """The counter of the tenant that left the queue last."""
+        self._look_at = FEW
 
     # -- coming and going ------------------------------------------------------------------
 
@@ -147,6 +149,7 @@ class Tenants:
         if account.waiting == 0:
             self._lift(account)
             if account.running == 0:
+                self.active += 1
                 self.weights += account.weight
         account.push(sequence)
         self._agenda.update(account)
@@ -154,9 +157,8 @@ class Tenants:
     def account(self, tenant: Tenant) -> Account:
         account = self.accounts.get(tenant)
         if account is None:
-            if len(self.accounts) > self._many:
+            if len(self.accounts) >= self._look_at:
                 self.forget_idle()
-                self._many = 2 * len(self.accounts) + FEW
             account = self.accounts[tenant] = Account(tenant, self.weight(tenant))
         return account
 
@@ -177,20 +179,24 @@ class Tenants:
 
     def _tidy(self, account: Account) -> None:
         if account.waiting == 0 and account.running == 0:
+            self.active -= 1
             self.weights -= account.weight
-            if len(self.accounts) == 1 or not any(a.waiting or a.running for a in self.accounts.values()):
+            if self.active == 0:
+                self.weights = 0.0
                 self._last = max(self._last, account.counter)
 
     def forget_idle(self) -> None:
-        """Those that have nothing, and would be lifted to where they are or beyond."""
+        """Those that have nothing, and would be lifted to where they are or beyond; what they were served must be known
+        to the server first, if there is one. Called when there are twice as many as after the last time."""
         level = self.level
         gone = [
             a.tenant
             for a in self.accounts.values()
-            if a.waiting == 0 and a.running == 0 and a.unreported == 0 and (a.turn <= level or self.governed)
+            if not (a.waiting or a.running) and (not a.unreported if self.governed else a.turn <= level)
         ]
         for tenant in gone:
             del self.accounts[tenant]
+        self._look_at = 2 * len(self.accounts) + FEW
 
     # -- whose turn ------------------------------------------------------------------------
 
@@ -230,6 +236,7 @@ class Tenants:
 
     def report(self, number: int) -> list[Service]:
         """Of each that has something here, or was served since the last report. `learn` answers it, by its number."""
+        self.governed = True
         report: list[Service] = []
         for account in self.accounts.values():
             service = account.served - account.told
