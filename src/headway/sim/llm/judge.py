@@ -100,7 +100,7 @@ class Judge:
         for id in plan.preempted:
             self._lost(self._alive(id))
         for id, end in plan.finished:
-            promises.ending(state, self._alive(id), end, plan)
+            promises.ending(state, self._alive(id), end)
             self._over(id)
         begun = [self.told[id] for id in state.running if not self.told[id].runs]
         for told in begun:
