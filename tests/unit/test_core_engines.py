@@ -321,3 +321,15 @@ def test_a_prompt_goes_where_its_beginning_was_computed() -> None:
     assert admitted(world.tell(prefixed[1])) == [(0, 2)], "though the other has nothing to do"
     world.tell(report(0, 2, heard=2, sequences=2, blocks=92, forgot=(111, 222)))
     assert admitted(world.tell(prefixed[2])) == [(1, 3)], "it holds it no more"
+
+
+def test_a_very_long_prompt_is_kept_off_the_engine_that_serves_short_ones() -> None:
+    world = engines(2, capacity=ROOM._replace(kv_blocks=1000, step_tokens=64))
+    assert admitted(world.tell(arrive(1, length=10))) == [(0, 1)]
+    assert admitted(world.tell(arrive(2, length=400))) == [(1, 2)]
+    world.tell(report(0, 1, 1, 4, 1000), report(1, 1, 1, 3, 900, prefilling=336), SequenceFinished(0, 1, 1))
+    assert admitted(world.tell(arrive(3, length=10), arrive(4, length=10), arrive(5, length=400))) == [
+        (0, 3),
+        (0, 4),
+        (1, 5),
+    ], "and the long one does not go to the one that has less to do"

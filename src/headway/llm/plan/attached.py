@@ -155,7 +155,7 @@ class AttachedPlanner:
             self._heard,
             max(0, state.policy.max_sequences - len(state.running)),
             max(0, blocks),
-            sum(sequence.to_prefill for sequence in running),
+            sum(sequence.to_prefill for sequence in running if sequence.to_prefill > 1),
             tuple(Served(*service) for service in state.tenants.report(self._number)),
             tuple((request, self._attempts[request]) for request in waiting if request not in begun),
             self._forgotten(),
