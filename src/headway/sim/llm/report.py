@@ -215,6 +215,8 @@ def as_table(report: LlmReport) -> str:
                 f" from {gap.since_s:g} to {gap.until_s:g} s",
             )
         )
+    elif len(report.tenants) > 1:
+        rows.append(("largest gap", "none: no two tenants were served while both had something waiting"))
     rows.append(("simulated in", f"{report.wall_s:.1f} s"))
     width = max(len(name) for name, _ in rows)
     lines = [f"{name:<{width}}  {value}" for name, value in rows]
