@@ -49,8 +49,8 @@ class LlmReport:
 
     duration_s: from the first arrival to the last end.  first_token, between_tokens, end_to_end: of all sequences that
     came so far, whatever became of them.  longest_gap: between two tokens of one sequence: what a reader notices, where
-    the gaps of all are mostly those of streams that nothing disturbs.  input_tokens_per_s: prompt tokens of sequences that began to answer, those
-    found in the cache included.
+    the gaps of all are mostly those of streams that nothing disturbs.
+    input_tokens_per_s: prompt tokens of sequences that began to answer, those found in the cache included.
     busy: share of the time that the devices worked.  step: how long steps took.
     kv_mean, kv_peak: shares of the pool that were held; the mean is over the time that the devices worked.
     preempted: share of sequences that ever were; preempted_once: share of those that were just once.
