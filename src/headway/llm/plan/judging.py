@@ -67,7 +67,7 @@ def first_token(state: State, request: SequenceRequest) -> int:
     hashes: list[bytes] = []
     start = 0
     if policy.prefix_cache and request.read_cache:
-        root = state.root(request.salt or request.tenant)
+        root = state.root(request.tenant, request.salt)
         state.cache.extend(root, hashes, request.prompt)
         start = size * len(state.cache.find(root, hashes, request.prompt, (len(request.prompt) - 1) // size))
     count = len(request.prompt) - start

@@ -108,12 +108,13 @@ class State:
         """That hold so many tokens."""
         return -(-tokens // self.cache.block_size)
 
-    def root(self, salt: str) -> bytes:
-        """Where chains of hashes begin of those that share what they computed."""
-        return root(*self.names, salt)
+    def root(self, tenant: Tenant, salt: str) -> bytes:
+        """Where chains of hashes begin of those that share what they computed: those of a salt, or of a tenant. Who
+        takes a tenant's name for a salt shares nothing with it."""
+        return root(*self.names, "salt", salt) if salt else root(*self.names, "tenant", tenant)
 
     def root_of(self, sequence: Sequence) -> bytes:
-        return root(*self.names, sequence.request.salt or sequence.account.tenant)
+        return self.root(sequence.account.tenant, sequence.request.salt)
 
     # -- coming to run -----------------------------------------------------------------------
 
