@@ -77,6 +77,15 @@ def test_what_waits_of_the_same_tenant_comes_first_and_what_others_have_does_not
     assert behind.add(2, prompt(64), tenant="b", first_by=by) is None
 
 
+def test_what_waits_of_less_urgent_classes_is_not_ahead():
+    world = World(prior=SLOW)
+    for id in range(10, 20):
+        world.add(id, prompt(60, start=id), priority=2)
+    by = world.now + ms(60)
+    assert world.add(1, prompt(64), priority=2, first_by=by) is not None
+    assert world.add(1, prompt(64), priority=1, first_by=by) is None
+
+
 def test_what_is_cached_need_not_be_computed_in_time():
     world = World(prior=SLOW)
     world.add(1, prompt(64))

@@ -76,7 +76,7 @@ class Planner:
                 state.cache.extend(state.root_of(sequence), sequence.hashes, sequence.tokens)
             state.sequences[sequence.id] = sequence
             state.requests[request.id].append(sequence.id)
-            account.ahead += len(sequence.tokens)
+            account.adds_ahead(sequence, 1)
             state.tenants.waits(sequence, request.tenant)
             if request.first_by < NEVER:
                 self._watch(sequence)

@@ -142,7 +142,7 @@ class State:
         sequence.paid = max(sequence.paid, min(sequence.computed, sequence.num_prompt))
         sequence.reserved = account.units(self.policy.prices.prompt * (sequence.num_prompt - sequence.paid))
         account.reserved += sequence.reserved
-        account.ahead -= len(sequence.tokens)
+        account.adds_ahead(sequence, -1)
         self.tenants.runs(account)
         self.tenants.waits_no_more(account)
         if self.policy.defer:
@@ -163,7 +163,7 @@ class State:
         sequence.attempt += 1
         sequence.computed = sequence.confirmed = sequence.pending = sequence.cached = 0
         sequence.stalled = False
-        sequence.account.ahead += len(sequence.tokens)
+        sequence.account.adds_ahead(sequence, 1)
         self.tenants.waits(sequence, sequence.account.tenant)
         self.tenants.runs_no_more(sequence.account)
         if why == "growth":
@@ -182,7 +182,7 @@ class State:
         else:
             self.resuming.pop(sequence.id, None)
             sequence.become(FINISHED)
-            account.ahead -= len(sequence.tokens)
+            account.adds_ahead(sequence, -1)
             self.tenants.waits_no_more(account)
         del self.sequences[sequence.id]
         choices = self.requests[sequence.id.request]
