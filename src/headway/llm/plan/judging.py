@@ -54,9 +54,9 @@ def refusal(state: State, request: SequenceRequest, now: Instant) -> Refusal | N
 
 
 def first_token(state: State, request: SequenceRequest) -> int:
-    """In ns from now, as is expected: the tenant's own prompts that wait ahead of it, those of no
-    less urgent classes, at its part of what a step
-    computes; then its own. Nothing is assumed of sequences that have to end first: who could be in time is taken."""
+    """In ns from now, as is expected: the tenant's own prompts that wait ahead of it, those of classes no less urgent,
+    at its part of what a step computes; then its own. Nothing is assumed of sequences that have to end first: who could
+    be in time is taken."""
     steps, policy = state.steps, state.policy
     account = state.tenants.accounts.get(request.tenant)
     weight = state.tenants.weight(request.tenant)
