@@ -71,7 +71,7 @@ PLAN = (
     bug(
         "tenants share without a word",
         "state",
-        "root(*self.names, sequence.request.salt or sequence.account.tenant)",
+        'root(*self.names, "salt", salt) if salt else root(*self.names, "tenant", tenant)',
         "root(*self.names)",
     ),
     bug(
@@ -142,8 +142,8 @@ PLAN = (
     bug(
         "who resumes has forgotten what was its prompt",
         "state",
-        "        sequence.stalled = False\n        sequence.account.ahead",
-        "        sequence.num_prompt = len(sequence.tokens)\n        sequence.account.ahead",
+        "        sequence.stalled = False\n        sequence.account.adds_ahead",
+        "        sequence.num_prompt = len(sequence.tokens)\n        sequence.account.adds_ahead",
     ),
     bug(
         "the lone one at the wall waits for a miracle",
@@ -161,8 +161,8 @@ PLAN = (
     bug(
         "what is computed again is charged to its tenant",
         "state",
-        "        sequence.stalled = False\n        sequence.account.ahead",
-        "        sequence.paid = 0\n        sequence.account.ahead",
+        "        sequence.stalled = False\n        sequence.account.adds_ahead",
+        "        sequence.paid = 0\n        sequence.account.adds_ahead",
     ),
     bug(
         "each choice pays for the prompt",
