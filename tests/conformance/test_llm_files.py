@@ -197,16 +197,17 @@ def test_a_gguf_file_that_cannot_be_run_is_named_with_the_reason(gguf: Any, tmp_
     write_gguf(llm_models.make("qwen3", tmp_path), "qwen3", tmp_path / "model.gguf")
     shown = (tmp_path / "model.gguf").read_bytes().replace(b"qwen3", b"qwen4")
     (tmp_path / "model.gguf").write_bytes(shown)
-    with pytest.raises(ModelError, match="general.architecture is 'qwen4'; supported are llama, qwen2"):
+    with pytest.raises(ModelError, match=r"general\.architecture is 'qwen4'; supported are llama, qwen2"):
         Runner.load(tmp_path / "model.gguf", "float32")
 
 
 SMOLLM2 = [
     [1, 4093, 198, 1780, 314, 260, 3575, 282, 4649, 47, 2, 198, 1, 520, 9531, 198],
     [504, 2988, 282, 260, 3575],
-    [0],
+    list(range(300, 340)),
 ]
-"""Prompts as token ids: a question in the form of a chat, the beginning of a sentence, a token."""
+"""Prompts as token ids: a question in the form of a chat, the beginning of a sentence, anything.
+None of a single token: there float32 itself is 6e-3 away from float64, in transformers too."""
 
 
 @pytest.mark.slow

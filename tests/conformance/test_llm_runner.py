@@ -15,6 +15,7 @@ from headway.llm.plan.planner import Planner  # noqa: E402
 from headway.llm.plan.policy import Admit, PlanPolicy  # noqa: E402
 from headway.llm.plan.request import SequenceId, SequenceRequest  # noqa: E402
 from headway.llm.plan.step import Row, StepPlan  # noqa: E402
+from headway.llm.run import kernels  # noqa: E402
 from headway.llm.run.runner import Runner  # noqa: E402
 from tests import llm_models  # noqa: E402
 
@@ -31,19 +32,30 @@ def one_thread() -> Iterator[None]:
     torch.set_num_threads(before)
 
 
+def compiled(wanted: bool) -> bool:
+    """Skips where they are wanted and cannot be had."""
+    if wanted and kernels.kernels() is None:
+        pytest.skip("needs a C++ compiler")
+    return wanted
+
+
 @pytest.fixture(scope="module", params=llm_models.KINDS)
-def pair(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, Runner]:
-    """transformers' model, and ours of the same weights."""
+def made(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, Path]:
     folder = tmp_path_factory.mktemp(request.param)
-    model = llm_models.make(request.param, folder)
-    return model, Runner.load(folder, "float32")
+    return llm_models.make(request.param, folder), folder
 
 
-@pytest.fixture(scope="module")
-def llama(tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, Runner]:
+@pytest.fixture(scope="module", params=[False, True], ids=["torch", "compiled"])
+def pair(request: pytest.FixtureRequest, made: tuple[Any, Path]) -> tuple[Any, Runner]:
+    """transformers' model, and ours of the same weights."""
+    return made[0], Runner.load(made[1], "float32", compiled=compiled(request.param))
+
+
+@pytest.fixture(scope="module", params=[False, True], ids=["torch", "compiled"])
+def llama(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, Runner]:
     folder = tmp_path_factory.mktemp("llama")
     model = llm_models.make("llama", folder)
-    return model, Runner.load(folder, "float32")
+    return model, Runner.load(folder, "float32", compiled=compiled(request.param))
 
 
 @pytest.mark.parametrize("chunk", [1, 3, 16, 512])
@@ -116,7 +128,9 @@ def test_choices_share_the_blocks_of_their_prompt_and_a_later_request_its_prefix
     steps.run()
     assert steps.plans[-1].rows == [] and planner.state.counts.computed < 2 * len(prompt) + 24
     assert llm_models.differ(model, prompt, steps.outputs[SequenceId(1, 1)], steps.logits[SequenceId(1, 1)]) < TOLERANCE
-    assert llm_models.differ(model, [*prompt, 5, 6, 7], steps.outputs[SequenceId(2)], steps.logits[SequenceId(2)]) < 1e-4
+    assert (
+        llm_models.differ(model, [*prompt, 5, 6, 7], steps.outputs[SequenceId(2)], steps.logits[SequenceId(2)]) < 1e-4
+    )
 
 
 def test_states_of_a_whole_prompt_make_logits_of_each_position(llama: tuple[Any, Runner]) -> None:
@@ -141,9 +155,7 @@ def test_what_is_not_a_number_in_the_blocks_of_one_sequence_does_not_reach_other
         layer.fill_(float("nan"))
     prompts = llm_models.prompts(3, 40)
     tables = [[39], list(range(11)), list(range(11, 36))]
-    first = [
-        Row(SequenceId(n), 0, 0, len(prompt), prompt, tables[n], True) for n, prompt in enumerate(prompts)
-    ]
+    first = [Row(SequenceId(n), 0, 0, len(prompt), prompt, tables[n], True) for n, prompt in enumerate(prompts)]
     results, _ = llm_models.choose(runner, StepPlan(1, first))
     second = [Row(SequenceId(n), 0, len(prompt), 1, [], tables[n], True) for n, prompt in enumerate(prompts)]
     more, _ = llm_models.choose(runner, StepPlan(2, second))

@@ -30,7 +30,7 @@ class Chunk(NamedTuple):
 class Batch:
     """ids, positions: [tokens] int64.  slots: [tokens] int64, block x block_size + position in the block.
     chunks: rows that are longer than `single`.  The others are looked at token by token:
-    singles: [n] int64, of their tokens in the batch.  lengths: [n] int32, positions that each may see, its own included.
+    singles: [n] int64, of their tokens in the batch.  lengths: [n] int32, positions that each may see, with its own.
     tables: [rows, most blocks] int32, padded with 0.  rows: [n] int32, which of the tables.
     last: [m] int64, of those tokens in the batch whose row samples.  sampling: their rows in the plan.
     ranges: (first, end) in the batch of each row of the plan.
@@ -110,7 +110,9 @@ def _table(row: Row, block_size: int) -> np.ndarray:
     """Of the blocks that hold what it may see."""
     wanted = -(-(row.start + row.size) // block_size)
     if row.size < 1 or wanted > len(row.block_table):
-        raise ValueError(f"{row.id}: {row.size} tokens from {row.start} in {len(row.block_table)} blocks of {block_size}")
+        raise ValueError(
+            f"{row.id}: {row.size} tokens from {row.start} in {len(row.block_table)} blocks of {block_size}"
+        )
     return np.array(row.block_table[:wanted], dtype=np.int64)
 
 

@@ -141,7 +141,9 @@ def _reader(gguf: Any, tensor: Any, config: ModelConfig) -> Callable[[], Tensor]
         try:
             values = gguf.dequantize(tensor.data, tensor.tensor_type)
         except NotImplementedError:
-            raise ModelError(f"{tensor.name} is quantised as {tensor.tensor_type.name}, which is not supported") from None
+            raise ModelError(
+                f"{tensor.name} is quantised as {tensor.tensor_type.name}, which is not supported"
+            ) from None
         plain = torch.from_numpy(values.copy())
         heads = {"attn_q": config.heads, "attn_k": config.kv_heads}.get(tensor.name.split(".")[-2])
         return _unpermuted(plain, heads) if heads and config.family == "llama" else plain

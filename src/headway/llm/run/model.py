@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
 
 import torch
 from torch import Tensor
@@ -13,12 +12,9 @@ from headway.llm.run import rope
 from headway.llm.run.batch import Batch
 from headway.llm.run.config import ModelConfig
 from headway.llm.run.kv import KeysAndValues
-from headway.llm.run.linear import Linear
+from headway.llm.run.linear import Linear, Make
 from headway.llm.run.ops import Kind, Ops
 from headway.llm.run.weights import Weights
-
-Make: TypeAlias = Callable[[Tensor, Tensor | None], Linear]
-"""A linear map of a weight and a bias."""
 
 
 @dataclass(frozen=True, slots=True)

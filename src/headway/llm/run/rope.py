@@ -22,7 +22,9 @@ def frequencies(rope: Rope, head_size: int, divisors: Tensor | None = None) -> T
     length = 2 * pi / plain
     smooth = (original / length - low) / (high - low)
     between = (1 - smooth) * plain / rope.factor + smooth * plain
-    return torch.where(length > original / low, plain / rope.factor, torch.where(length < original / high, plain, between))
+    return torch.where(
+        length > original / low, plain / rope.factor, torch.where(length < original / high, plain, between)
+    )
 
 
 def angles(positions: Tensor, frequencies: Tensor) -> tuple[Tensor, Tensor]:

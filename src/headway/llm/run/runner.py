@@ -23,10 +23,11 @@ import torch
 from torch import Tensor
 
 from headway.llm.plan.step import StepPlan
-from headway.llm.run import gguf_file, linear, weights
+from headway.llm.run import gguf_file, kernels, linear, weights
 from headway.llm.run.batch import Attempt, batch_of
 from headway.llm.run.config import ModelConfig
 from headway.llm.run.errors import ModelError
+from headway.llm.run.fast_ops import FastOps
 from headway.llm.run.kv import KeysAndValues, block_bytes
 from headway.llm.run.model import Model, ranges
 from headway.llm.run.ops import Ops
@@ -57,10 +58,13 @@ class Runner:
         self._sampled: dict[Attempt, int] = {}
 
     @classmethod
-    def load(cls, path: str | Path, dtype: str = "bfloat16", threads: int = 0) -> Runner:
+    def load(
+        cls, path: str | Path, dtype: str = "bfloat16", threads: int = 0, compiled: bool = True, packed: bool = True
+    ) -> Runner:
         """path: a folder with config.json and safetensors, or a GGUF file.  dtype: float32 or bfloat16, of weights,
-        states, keys and values.  threads: of the process from now on; 0 = as they are. ModelError for what is not
-        supported; ValueError for another dtype."""
+        states, keys and values.  threads: of the process from now on; 0 = as they are.
+        compiled, packed: kernels and weights in the form that is fastest here, where they can be had.
+        ModelError for what is not supported; ValueError for another dtype."""
         if dtype not in DTYPES:
             raise ValueError(f"dtype is {dtype!r}; supported are {', '.join(DTYPES)}")
         if threads:
@@ -73,8 +77,10 @@ class Runner:
                 config, tensors = gguf_file.from_file(path)
             else:
                 raise ModelError(f"{path}: there is no such folder or file")
-            ops = Ops(config)
-            return cls(Model(config, tensors, ops, linear.plain, kind), ops, kind)
+            found = kernels.kernels() if compiled else None
+            ops = Ops(config) if found is None else FastOps(config, found, kind)
+            make = linear.maker(kind) if packed else linear.plain
+            return cls(Model(config, tensors, ops, make, kind), ops, kind)
 
     def block_bytes(self, block_size: int) -> int:
         """Of a block's keys and values, all layers together."""
