@@ -10,7 +10,7 @@ from headway.llm.run.config import ModelConfig
 
 def block_bytes(config: ModelConfig, block_size: int, dtype: torch.dtype) -> int:
     """Of a block, in all layers together."""
-    return 2 * config.layers * config.kv_heads * block_size * config.head_size * dtype.itemsize
+    return 2 * config.layers * config.kv_heads * block_size * config.head_size * int(dtype.itemsize)
 
 
 class KeysAndValues:

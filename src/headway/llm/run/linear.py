@@ -26,7 +26,7 @@ def plain(weight: Tensor, bias: Tensor | None) -> Linear:
 def packed(weight: Tensor, bias: Tensor | None) -> Linear:
     """The weight lies in the order in which oneDNN reads it. These functions of torch are private: its version is
     pinned. Raises RuntimeError or AttributeError where they are not as expected."""
-    ours = torch.ops.mkldnn._reorder_linear_weight(weight.to_mkldnn())
+    ours = torch.ops.mkldnn._reorder_linear_weight(weight.contiguous())
     run = torch.ops.mkldnn._linear_pointwise.default
     return lambda x: run(x, ours, bias, "none", [], "")
 
@@ -42,6 +42,6 @@ def maker(dtype: torch.dtype) -> Make:
             return packed
         reason = "it computed something else"
     except (RuntimeError, AttributeError) as error:
-        reason = str(error).splitlines()[0]
+        reason = str(error).splitlines()[0][:200]
     _log.warning("weights are not packed, linear maps are slower: %s", reason)
     return plain
