@@ -237,8 +237,12 @@ inline void weigh(const float *p, long stride, const T *v, long count, long size
 }
 #endif
 
+// Blocks lie anywhere, so that the processor does not foresee the next. Two blocks ahead, and into the second cache: 26 ns
+// for a position of a head where one ahead into the first took 37, and none 49.
+constexpr long AHEAD = 2;
+
 inline void ahead(const void *p, long bytes) {
-    for (long i = 0; i < bytes; i += 64) __builtin_prefetch((const char *)p + i);
+    for (long i = 0; i < bytes; i += 64) __builtin_prefetch((const char *)p + i, 0, 2);
 }
 
 constexpr long SPAN = 512;  // positions that are summed up on their own; spans are then added in order
@@ -253,8 +257,8 @@ void attend_span(const T *q, long group, long size, const T *keys, const T *valu
         for (long at = first; at < end;) {
             long place = at % block_size, count = std::min({block_size - place, end - at, 16L});
             long offset = table[at / block_size] * block_step + head_step;
-            if (place == 0 && at + block_size < end)
-                ahead(blocks + table[at / block_size + 1] * block_step + head_step, block_size * size * sizeof(T));
+            if (place == 0 && at + AHEAD * block_size < end)
+                ahead(blocks + table[at / block_size + AHEAD] * block_step + head_step, block_size * size * sizeof(T));
             visit(at - first, count, blocks + offset + place * size);
             at += count;
         }
