@@ -150,6 +150,26 @@ def defers(state: State, told: Told, others: list[Told]) -> bool:
     return any(told.shares_a_beginning(other, state.block_size) for other in others)
 
 
+def may_be_passed(state: State, turns: dict[str, int], told: Told, queue: list[Told], others: list[Told]) -> bool:
+    """Whether these of another tenant wait for what is computed; or are long while many long ones are under way, and
+    will be further on in turns, once they are computed, than whoever is admitted before them."""
+    alone = [each for each in queue[:LOOK_PAST] if not defers(state, each, others)]
+    if not alone:
+        return True
+    unfinished = sum(len(s.tokens) + s.pending > s.computed + 1 for s in state.running.values())
+    if unfinished < state.policy.max_partial_prefills:
+        return False
+    mine = turns[told.request.tenant] + cost(state, told)
+    candidates = queue[: queue.index(alone[0]) + 1]
+    return any(mine <= turns[each.request.tenant] + cost(state, each) + ROUNDING for each in candidates)
+
+
+def cost(state: State, told: Told) -> int:
+    """Of what of its prompt is to be paid, in counter units."""
+    account = state.tenants.accounts[told.request.tenant]
+    return account.units(state.policy.prices.prompt * (told.num_prompt - told.paid))
+
+
 def order(state: State, before: Before, begun: list[Told], plan: StepPlan, all_of_them: list[Told]) -> None:
     """Whoever is admitted was first of its class and tenant, whose turn it was; or waits for nobody who was before it;
     or resumes. Where others lost their blocks for it, or ended, turns have changed on the way: that is left out."""
@@ -165,7 +185,7 @@ def order(state: State, before: Before, begun: list[Told], plan: StepPlan, all_o
             require(not ahead, f"{told!r} is admitted before {ahead[:1]} of the same tenant")
             for other, queue in waiting.items():
                 if queue and turns[other] < turns[tenant] - ROUNDING:
-                    passed = all(defers(state, each, others) for each in queue[:LOOK_PAST])
+                    passed = may_be_passed(state, turns, told, queue, others)
                     require(passed, f"{told!r} is admitted, and it was the turn of {queue[0]!r}")
             first = [each for each in before.resuming if not each.runs or each in begun]
             for each in first:
