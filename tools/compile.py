@@ -58,7 +58,8 @@ def modules_of(source: Path, package: str) -> list[Path]:
     }
     if package in CHOSEN:
         return [file for name, file in files.items() if name in CHOSEN[package]]
-    return [file for name, file in files.items() if name not in PLAIN]
+    pure = [name for name in files if package != "llm" or name.startswith(("__init__", "plan/"))]
+    return [files[name] for name in pure if name not in PLAIN]
 
 
 def prepare(directory: Path) -> None:

@@ -68,7 +68,9 @@ def tracked_text() -> Iterator[Path]:
 
 @pytest.mark.parametrize("file", python_files(CORE) + python_files(PLAN), ids=lambda file: file.name)
 def test_the_core_imports_only_itself_and_pure_parts_of_the_standard_library(file: Path) -> None:
-    others = [name for name in imports(file) if name not in PURE and not name.startswith(("headway.core", "headway.llm.plan"))]
+    others = [
+        name for name in imports(file) if name not in PURE and not name.startswith(("headway.core", "headway.llm.plan"))
+    ]
     assert others == []
 
 
@@ -100,10 +102,19 @@ def test_nothing_is_left_to_do_in_the_source() -> None:
     assert found == []
 
 
-def test_only_the_export_of_the_default_model_and_the_torch_executor_need_more_than_the_base_install() -> None:
+TENSORS = [SOURCE / "llm" / "sample"]
+"""Folders whose modules run in a worker of a language model, and nowhere else."""
+
+
+def test_only_the_export_of_the_default_model_and_what_runs_in_a_torch_worker_need_more_than_the_base_install() -> None:
     heavy = [file for file in python_files(SOURCE) if HEAVY & {name.split(".")[0] for name in imports(file)}]
-    others = [file.name for file in heavy if not (file.parent.name == "worker" and file.name.startswith("torch_"))]
+    executor = [file for file in heavy if file.parent.name == "worker" and file.name.startswith("torch_")]
+    others = [file.name for file in heavy if file not in executor and file.parent not in TENSORS]
     assert others == ["minilm_export.py"]
+
+
+def test_what_a_request_asks_of_the_sampler_is_plain_data() -> None:
+    assert all(not HEAVY & set(imports(SOURCE / "llm" / "sample" / name)) for name in ("__init__.py", "params.py"))
 
 
 def test_only_one_place_imports_the_torch_executor_and_only_when_it_is_wanted() -> None:
