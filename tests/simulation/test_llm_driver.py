@@ -12,7 +12,7 @@ import pytest
 from headway.core.units import NEVER, Duration, Instant, ms, seconds
 from headway.llm.plan.planner import Planner
 from headway.llm.plan.policy import Admit, PlanPolicy
-from headway.llm.plan.sequence import SequenceId
+from headway.llm.plan.request import SequenceId
 from headway.llm.plan.step import Emitted, End, StepPlan
 from headway.llm.plan.step_time import Coefficients
 from headway.sim.llm.arrivals import STOP, Arrival, Piece, answer, prompt

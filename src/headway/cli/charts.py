@@ -42,7 +42,7 @@ def draw(timeline: Timeline, weights: dict[Tenant, float], folder: Path) -> list
     folder.mkdir(parents=True, exist_ok=True)
     series = Series(timeline, list(weights))
     pictures = {"service": _service(series, weights), "latency": _latency(series), "queue": _queue(series)}
-    return [_save(figure, folder / f"{name}.png") for name, figure in pictures.items()]
+    return [save(figure, folder / f"{name}.png") for name, figure in pictures.items()]
 
 
 class Series:
@@ -72,13 +72,13 @@ class Series:
 
 def _service(series: Series, weights: dict[Tenant, float]) -> Figure:
     """Above: parts of the device over time, stacked. Below: service / weight, whose slopes are equal where all wait."""
-    figure, (above, below) = _figure(2)
+    figure, (above, below) = new_figure(2)
     rates = [[step.service / SECOND / series.width for step in series.of(tenant)] for tenant in series.tenants]
-    above.stackplot(series.times, rates, colors=_colours(series), labels=series.tenants, alpha=0.85, lw=0)
+    above.stackplot(series.times, rates, colors=colours(series), labels=series.tenants, alpha=0.85, lw=0)
     above.set_ylabel("device seconds per second")
     above.set_title("What each tenant received")
     above.set_ylim(bottom=0)
-    for tenant, rate, colour in zip(series.tenants, rates, _colours(series), strict=True):
+    for tenant, rate, colour in zip(series.tenants, rates, colours(series), strict=True):
         total, line = 0.0, []
         for each in rate:
             total += each * series.width / weights[tenant]
@@ -86,12 +86,12 @@ def _service(series: Series, weights: dict[Tenant, float]) -> Figure:
         below.plot(series.times, line, color=colour, label=f"{tenant} (weight {weights[tenant]:g})")
     below.set_ylabel("device seconds / weight, so far")
     below.set_ylim(bottom=0)
-    return _finish(figure, (above, below), series)
+    return finish(figure, (above, below), series)
 
 
 def _latency(series: Series) -> Figure:
-    figure, (axes,) = _figure(1)
-    for tenant, colour in zip(series.tenants, _colours(series), strict=True):
+    figure, (axes,) = new_figure(1)
+    for tenant, colour in zip(series.tenants, colours(series), strict=True):
         for share, style in ((0.5, "-"), (0.99, ":")):
             values = [percentile(sorted(step.latencies), share) / MILLISECOND for step in series.of(tenant)]
             shown = [value or float("nan") for value in values]
@@ -99,32 +99,32 @@ def _latency(series: Series) -> Figure:
     axes.set_yscale("log")
     axes.set_ylabel("ms from arrival to answer")
     axes.set_title("Latency of what was answered: p50 (line) and p99 (dots)")
-    return _finish(figure, (axes,), series)
+    return finish(figure, (axes,), series)
 
 
 def _queue(series: Series) -> Figure:
-    figure, (axes,) = _figure(1)
-    for tenant, colour in zip(series.tenants, _colours(series), strict=True):
+    figure, (axes,) = new_figure(1)
+    for tenant, colour in zip(series.tenants, colours(series), strict=True):
         axes.plot(series.times, [step.queue for step in series.of(tenant)], color=colour, label=tenant)
     axes.set_yscale("symlog", linthresh=10)
     axes.set_ylim(bottom=0)
     axes.set_ylabel("parts that wait, at most")
     axes.set_title("Queues")
-    return _finish(figure, (axes,), series)
+    return finish(figure, (axes,), series)
 
 
-def _figure(rows: int) -> tuple[Figure, Sequence[Axes]]:
+def new_figure(rows: int) -> tuple[Figure, Sequence[Axes]]:
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(9, 0.6 + 3.1 * rows))
     return figure, list(figure.subplots(rows, 1, sharex=True, squeeze=False)[:, 0])
 
 
-def _colours(series: Series) -> list[str]:
+def colours(series: Series) -> list[str]:
     return [COLOURS[number % len(COLOURS)] for number in range(len(series.tenants))]
 
 
-def _finish(figure: Figure, rows: Sequence[Axes], series: Series) -> Figure:
+def finish(figure: Figure, rows: Sequence[Axes], series: Series) -> Figure:
     for axes in rows:
         axes.grid(alpha=0.3)
         axes.set_axisbelow(True)
@@ -134,6 +134,6 @@ def _finish(figure: Figure, rows: Sequence[Axes], series: Series) -> Figure:
     return figure
 
 
-def _save(figure: Figure, path: Path) -> Path:
+def save(figure: Figure, path: Path) -> Path:
     figure.savefig(path, dpi=110, bbox_inches="tight", metadata={"Software": ""})
     return path

@@ -7,12 +7,14 @@ from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import click
 from click.core import ParameterSource
 
 from headway.cli.charts import NoPlots, draw, require_plots
 from headway.cli.scenario_file import read_scenario
+from headway.cli.tenant_shares import TenantShares
 from headway.config.errors import ConfigError
 from headway.config.settings import MAX_QUEUE_DELAY_MS
 from headway.core.policy import BatchPolicy, ServerPolicy
@@ -42,27 +44,28 @@ COST_HELP = "Shape of the service time (default cpu). " + " ".join(
 )
 
 
-class TenantShares(click.ParamType[tuple[tuple[str, float], ...]]):
-    name = "name:weight,..."
+class Simulate(click.Command):
+    """With --llm it is another command, that has options of its own."""
 
-    def convert(
-        self, value: object, param: click.Parameter | None, ctx: click.Context | None
-    ) -> tuple[tuple[str, float], ...]:
-        if isinstance(value, tuple):
-            return value
-        shares: dict[str, float] = {}
-        for entry in str(value).split(","):
-            name, _, weight = entry.partition(":")
-            try:
-                shares[name.strip()] = float(weight or 1)
-            except ValueError:
-                self.fail(f"{entry!r}: expected NAME:WEIGHT, as in 'a:1,b:2.5'", param, ctx)
-            if not name.strip() or shares[name.strip()] <= 0:
-                self.fail(f"{entry!r}: expected a name and a weight above 0", param, ctx)
-        return tuple(shares.items())
+    def make_context(
+        self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
+    ) -> click.Context:
+        if "--llm" not in args:
+            return super().make_context(info_name, args, parent, **extra)
+        from headway.cli.simulate_llm import simulate_llm
+
+        return simulate_llm.make_context(info_name, args, parent, **extra)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        return super().invoke(ctx) if ctx.command is self else ctx.command.invoke(ctx)
 
 
-@click.command()
+@click.command(cls=Simulate)
+@click.option(
+    "--llm",
+    is_flag=True,
+    help="Engines of a language model instead, with options of their own: headway simulate --llm --help.",
+)
 @click.option(
     "--scenario",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
@@ -108,6 +111,7 @@ class TenantShares(click.ParamType[tuple[tuple[str, float], ...]]):
 def simulate(
     context: click.Context,
     *,
+    llm: bool,
     scenario: Path | None,
     charts: Path | None,
     rate: float,

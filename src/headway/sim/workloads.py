@@ -9,6 +9,7 @@ from datetime import datetime
 from math import log
 from pathlib import Path
 from random import Random
+from typing import NamedTuple
 
 from headway.core.ids import BatchKey, Part, Tenant
 from headway.core.units import MILLISECOND, NEVER, SECOND, Duration, Instant
@@ -119,7 +120,20 @@ class TracedRequest:
     outputs: int
 
 
-def read_trace(path: Path) -> Iterator[TracedRequest]:
+class TraceRow(NamedTuple):
+    """prompt, outputs: tokens.  hashes: of the blocks of HASHED tokens of the prompt, equal
+    where all tokens up to there are."""
+
+    at: Instant
+    prompt: int
+    outputs: int
+    hashes: tuple[int, ...] = ()
+
+
+HASHED = 512
+
+
+def read_rows(path: Path) -> Iterator[TraceRow]:
     """Rows of an Azure LLM trace (.csv) or a Mooncake trace (.jsonl), times counted from the first.
 
     Raises ValueError for a file of another kind, and for a row that does not parse.
@@ -134,11 +148,17 @@ def read_trace(path: Path) -> Iterator[TracedRequest]:
             if not line.strip() or line.startswith("TIMESTAMP"):
                 continue
             try:
-                at, prompt, outputs = read(line)
+                row = read(line)
             except (ValueError, KeyError) as error:
                 raise ValueError(f"{path}:{number}: not a row of a trace: {error}") from error
-            first = at if first is None else first
-            yield TracedRequest(at - first, min(MAX_LENGTH, max(1, prompt // TRACE_TOKENS_PER_TOKEN)), outputs)
+            first = row.at if first is None else first
+            yield row._replace(at=row.at - first)
+
+
+def read_trace(path: Path) -> Iterator[TracedRequest]:
+    """Rows of a trace as requests to an encoder. Raises as `read_rows` does."""
+    for row in read_rows(path):
+        yield TracedRequest(row.at, min(MAX_LENGTH, max(1, row.prompt // TRACE_TOKENS_PER_TOKEN)), row.outputs)
 
 
 def traced(rng: Random, requests: Iterable[TracedRequest], mix: Mix, speed: float = 1.0) -> Iterator[Arrival]:
@@ -147,13 +167,15 @@ def traced(rng: Random, requests: Iterable[TracedRequest], mix: Mix, speed: floa
         yield mix.arrival(rng, round(request.at / speed), request.length, request.outputs)
 
 
-def _azure_row(line: str) -> tuple[Instant, int, int]:
+def _azure_row(line: str) -> TraceRow:
     stamp, prompt, outputs = line.strip().split(",")
     whole, _, fraction = stamp.partition(".")
     since_midnight = datetime.fromisoformat(whole) - datetime(2000, 1, 1)
-    return round(since_midnight.total_seconds()) * SECOND + int(fraction.ljust(9, "0")[:9]), int(prompt), int(outputs)
+    at = round(since_midnight.total_seconds()) * SECOND + int(fraction.ljust(9, "0")[:9])
+    return TraceRow(at, int(prompt), int(outputs))
 
 
-def _mooncake_row(line: str) -> tuple[Instant, int, int]:
+def _mooncake_row(line: str) -> TraceRow:
     row = json.loads(line)
-    return int(row["timestamp"]) * MILLISECOND, int(row["input_length"]), int(row["output_length"])
+    at = int(row["timestamp"]) * MILLISECOND
+    return TraceRow(at, int(row["input_length"]), int(row["output_length"]), tuple(row["hash_ids"]))

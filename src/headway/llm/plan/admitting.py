@@ -12,19 +12,19 @@ from headway.llm.plan.chunks import Prefill
 from headway.llm.plan.growing import beyond_share
 from headway.llm.plan.sequence import Sequence
 from headway.llm.plan.state import State
-from headway.llm.plan.tenants import Account
-
-LOOK_PAST = 16
-"""Sequences of a tenant that wait for what another computes, behind which one that does not is looked for."""
+from headway.llm.plan.turns import Turns
 
 
 class Room(Enum):
     """What came of asking for it."""
 
     YES = "yes"
+    PLACE = "place"
+    """Enough prompts are under way."""
+    TIME = "time"
+    """Streams would get their tokens too late."""
     SLOTS = "slots"
     BLOCKS = "blocks"
-    TIME = "time"
 
 
 def admit(state: State, prefill: Prefill, decodes: int, context: int, limit: float) -> None:
@@ -32,8 +32,8 @@ def admit(state: State, prefill: Prefill, decodes: int, context: int, limit: flo
     if not state.sequences or len(state.sequences) == len(state.running):
         return
     state.room.is_surveyed = False
-    passed: list[Account] = []
-    for sequence in _candidates(state, passed):
+    turns = Turns(state)
+    while (sequence := turns.next()) is not None:
         if sequence.id in state.preempted:
             break  # in this very pass: it would take what others were to have of it
         found = state.found(sequence)
@@ -42,6 +42,9 @@ def admit(state: State, prefill: Prefill, decodes: int, context: int, limit: flo
             state.room.is_surveyed = False
             found = state.found(sequence)
             answer = _has_room(state, sequence, found, prefill, decodes, context, limit)
+        if answer is Room.PLACE and sequence.id not in state.resuming:
+            turns.passes(sequence)
+            continue
         if answer is not Room.YES:
             break
         idle = sum(1 for block in found if state.pool.is_idle(block))
@@ -50,41 +53,7 @@ def admit(state: State, prefill: Prefill, decodes: int, context: int, limit: flo
         prefill.add(sequence)
         decodes += 1
         context += len(sequence.tokens)
-    for account in passed:
-        state.tenants.update(account)
-
-
-def _candidates(state: State, passed: list[Account]) -> Iterator[Sequence]:
-    """Whose turn it is, again and again: each has been admitted when the next is asked for. Nobody is skipped for want
-    of room: that keeps the bound of fairness. Who waits for what another computes just now is."""
-    while True:
-        account = state.tenants.first()
-        resuming = min(state.resuming.values(), key=lambda s: (s.priority, s.number)) if state.resuming else None
-        if account is None:
-            return
-        sequence = account.first()
-        assert sequence is not None
-        if resuming is not None and resuming.priority <= sequence.priority:
-            yield resuming
-            continue
-        if _defers(state, sequence):
-            others = [s for s in account.some(LOOK_PAST) if not _defers(state, s)]
-            state.counts.deferred += 1
-            if not others:
-                state.tenants.without(account)
-                passed.append(account)
-                continue
-            sequence = others[0]
-        yield sequence
-
-
-def _defers(state: State, sequence: Sequence) -> bool:
-    """Whether the first block that it would have to compute is being computed for another."""
-    if not state.computing or not state.policy.prefix_cache or not sequence.request.read_cache:
-        return False
-    number = len(state.found(sequence))
-    last = (len(sequence.tokens) - 1) // state.block_size
-    return number < min(last, len(sequence.hashes)) and sequence.hashes[number] in state.computing
+    turns.end()
 
 
 def _has_room(
@@ -99,7 +68,7 @@ def _has_room(
     policy, pool = state.policy, state.pool
     start = len(found) * state.block_size
     if not prefill.has_place(start, len(sequence.tokens) - start, policy.max_partial_prefills):
-        return Room.TIME
+        return Room.PLACE
     if state.running:
         own = min(limit, sequence.itl or policy.target_itl)
         if state.steps.predict(0, decodes + 1, context + len(sequence.tokens), 0) * state.steps.upper > own:

@@ -13,7 +13,7 @@ from headway.llm.plan.step_time import StepTime
 class Prefill:
     """What a step has left for prompts. time: ns.  tokens: at most.  part: 1 / part goes to the oldest."""
 
-    __slots__ = ("_oldest", "_part", "_rest", "_tile", "_time", "_tokens", "_unfinished", "steps", "under_way")
+    __slots__ = ("_part", "_rest", "_tile", "_time", "_tokens", "_unfinished", "steps", "under_way")
 
     def __init__(self, steps: StepTime, time: float, tokens: int, tile: int, part: int) -> None:
         self.steps = steps
@@ -22,7 +22,6 @@ class Prefill:
         self._tokens = tokens
         self._tile = tile
         self._part = part
-        self._oldest: Sequence | None = None
         self._rest = [time, float(tokens)]
         """Of time and tokens, what is not spoken for."""
         self._unfinished = 0
@@ -31,8 +30,6 @@ class Prefill:
         """A prompt that is under way already, or from now on."""
         self.under_way.append(sequence)
         rest = sequence.to_prefill
-        if self._oldest is None:
-            self._oldest = sequence
         time = self.steps.chunk(sequence.computed, rest)
         if time <= self._rest[0] and rest <= self._rest[1]:
             self._rest[0] -= time
@@ -41,14 +38,16 @@ class Prefill:
             self._unfinished += 1
 
     def has_place(self, start: int, rest: int, most_unfinished: int) -> bool:
-        """Whether one more prompt is worth admitting, from position `start` on: it will get through in this step, or
-        few are under way that will not."""
-        if self._rest[0] <= 0 or self._rest[1] < 1:
-            return self._unfinished == 0
-        part = 1 - 1 / self._part if self._unfinished else 1.0
-        through = self.steps.chunk(start, rest) <= part * self._time and rest <= part * self._tokens
-        spare = self.steps.chunk(start, rest) <= self._rest[0] and rest <= self._rest[1]
-        return (through and spare) or self._unfinished < most_unfinished
+        """Whether one more prompt is worth admitting, from position `start` on: few are under way that will not get
+        through in this step, or it will."""
+        if self._unfinished < most_unfinished:
+            return True
+        part = 1 - 1 / self._part if self._unfinished else 1.0  # the oldest has its own of it
+        time = self.steps.chunk(start, rest)
+        return (
+            time <= self._rest[0] - self._time + part * self._time
+            and rest <= self._rest[1] - self._tokens + part * self._tokens
+        )
 
     def deal(self, must: bool) -> list[tuple[Sequence, int]]:
         """Tokens of each; must: somebody gets at least a tile, whatever it takes."""

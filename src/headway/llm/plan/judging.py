@@ -30,8 +30,8 @@ def refusal(state: State, request: SequenceRequest, now: Instant) -> Refusal | N
         before = f" with {produced} tokens of output" if produced else ""
         return Refusal(
             "context_length_exceeded",
-            f"the prompt has {length} tokens{before}, and with one token of output more it needs {length + produced + 1}:"
-            f" the pool holds {most}",
+            f"the prompt has {length} tokens{before}, and with one token of output more it needs"
+            f" {length + produced + 1}: the pool holds {most}",
         )
     if request.first_by < NEVER:
         estimate = first_token(state, request)

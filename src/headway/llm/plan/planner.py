@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from collections.abc import Sequence as Listed
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 
 from headway.core.ids import RequestId, Tenant
 from headway.core.units import NEVER, Duration, Instant
@@ -29,6 +29,8 @@ from headway.llm.plan.step_time import DEFAULT, Coefficients, pairs
 
 MOST_PLANS = 2
 """One that runs, and one beyond it."""
+SLACK = 64
+"""Entries that are of no use any more, and not worth a look at all."""
 
 
 class Planner:
@@ -54,20 +56,22 @@ class Planner:
     # -- what comes and goes -----------------------------------------------------------------
 
     def add(self, request: SequenceRequest, now: Instant, first_choice: int = 0) -> Refusal | None:
-        """Its sequences wait from now on; else why they are not taken. ValueError for an id that is there already."""
+        """Its sequences wait from now on; else why they are not taken. ValueError for one that is there already.
+        first_choice: the number of its first, where the others are elsewhere, or come by themselves."""
         state = self.state
-        if request.id in state.requests:
+        choices = range(first_choice, first_choice + request.choices)
+        if any(SequenceId(request.id, choice) in state.sequences for choice in choices):
             raise ValueError(f"request {request.id} is there already")
         refused = refusal(state, request, now)
         if refused is not None:
             return refused
         account = state.tenants.account(request.tenant)
-        state.requests[request.id] = []
-        for choice in range(first_choice, first_choice + request.choices):
+        state.requests.setdefault(request.id, [])
+        for choice in choices:
             state.number += 1
             sequence = Sequence(SequenceId(request.id, choice), request, account, state.number, now)
-            if choice > first_choice or request.output:
-                sequence.paid = sequence.num_prompt  # the prompt is paid for once
+            once = choice > first_choice or request.output  # the prompt is paid for once
+            sequence.paid = sequence.num_prompt if once else request.paid
             if state.policy.prefix_cache:
                 state.cache.extend(state.root_of(sequence), sequence.hashes, sequence.tokens)
             state.sequences[sequence.id] = sequence
@@ -75,7 +79,7 @@ class Planner:
             account.ahead += len(sequence.tokens)
             state.tenants.waits(sequence, request.tenant)
             if request.first_by < NEVER:
-                heappush(self._starts, (latest_start(state, sequence), sequence.number, sequence))
+                self._watch(sequence)
         return None
 
     def abort(self, request: RequestId) -> bool:
@@ -110,6 +114,8 @@ class Planner:
             r.salt,
             r.read_cache,
             output,
+            sequence.paid,
+            sequence.attempt,
         )
 
     def resize(self, blocks: int) -> None:
@@ -290,6 +296,13 @@ class Planner:
             state.room.lengths.add(produced)
             state.finish(sequence)
         return Emitted(sequence.id, produced - 1, token, end)
+
+    def _watch(self, sequence: Sequence) -> None:
+        """Whether its first token is in time."""
+        heappush(self._starts, (latest_start(self.state, sequence), sequence.number, sequence))
+        if len(self._starts) > 2 * len(self.state.sequences) + SLACK:
+            self._starts = [each for each in self._starts if each[2].status is not FINISHED and not each[2].produced]
+            heapify(self._starts)
 
     def _expire(self, now: Instant) -> None:
         """Who waits, and whose first token cannot come in time any more, even alone."""

@@ -43,7 +43,8 @@ class PlanPolicy:
     oldest_part: of the prefill of a step, so much goes to the oldest prompt under way: 1 / oldest_part. A prompt of P
         tokens, the ones before it still having R to go, is through within oldest_part x (R + P) / prefill of a step.
     target_itl: between two tokens of a stream whose request says nothing of it, in ns.
-    slack: a stream that is ahead of its target may wait for so many times the target for one token.
+    slack: a stream that is ahead of its target may wait for so many times the target for one token (at least 1). More
+        than 1 makes steps with much prefill longer, and fewer.
     prefix_cache: whether prompts share what others have computed.  defer: and wait for what another computes just now.
     """
 
@@ -54,7 +55,7 @@ class PlanPolicy:
     max_partial_prefills: int = 4
     oldest_part: int = 4
     target_itl: Duration = 50 * MILLISECOND
-    slack: float = 2.0
+    slack: float = 1.0
     admit: Admit = Admit.FUTURE_PEAK
     prices: Prices = Prices()
     prefix_cache: bool = True

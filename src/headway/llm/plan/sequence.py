@@ -36,7 +36,7 @@ class Sequence:
     pending: samples that plans handed out will bring.
     blocks: numbers; the list is only ever appended to, and given up whole: a plan may hold on to it.
     hashes: of its full blocks of known tokens, chained.  cached: blocks that it found computed.
-    attempt: of the sequence in this engine: results of an earlier one are void.
+    attempt: results of an earlier one are void.
     paid: prompt positions that its tenant was charged for, or got for nothing.  reserved: those that it will be.
     expected: how long it will be in all, as others turned out.
     first_at, emitted: when its first token came (0: it has none), and how many since it is here.
@@ -89,7 +89,8 @@ class Sequence:
         self.hashes: list[bytes] = []
         self.cached = 0
         self.computed = self.confirmed = self.pending = 0
-        self.attempt = self.preemptions = 0
+        self.attempt = request.attempt
+        self.preemptions = 0
         self.paid = self.reserved = 0
         self.expected = 0
         self.first_at: Instant = 0

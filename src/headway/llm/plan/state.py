@@ -168,6 +168,8 @@ class State:
         if why == "growth":
             self.resuming[sequence.id] = sequence
         self.preempted.append(sequence.id)
+        if len(sequence.tokens) > self.pool.usable * self.block_size:
+            self.end(sequence, End.TOO_LONG)  # the pool has shrunk while it ran
 
     def finish(self, sequence: Sequence) -> None:
         """It is over, wherever it is; results that still come are void."""

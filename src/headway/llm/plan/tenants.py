@@ -24,6 +24,9 @@ from headway.core.lazy import Agenda
 from headway.llm.plan.policy import UNIT
 from headway.llm.plan.sequence import PREEMPTED, WAITING, Sequence
 
+FEW = 64
+"""Accounts that are not worth a look at all."""
+
 
 class Account:
     """base: the server's value of the counter.  unreported: service that it does not know of.
@@ -109,16 +112,21 @@ class Tenants:
     """The accounts. One that is idle is forgotten as soon as it would be lifted anyway: no more of them are kept than
     wait or run, and those that are ahead."""
 
-    __slots__ = ("_agenda", "_last", "accounts", "weight", "weights")
+    __slots__ = ("_agenda", "_is_asked", "_last", "_look_at", "accounts", "active", "weight", "weights")
 
     def __init__(self, weight_of: Callable[[Tenant], float]) -> None:
         self.accounts: dict[Tenant, Account] = {}
         self.weights = 0.0
         """Of all that wait or run."""
+        self.active = 0
+        """How many do."""
         self.weight = weight_of
         self._agenda: Agenda[Account] = Agenda(_turn)
         self._last = 0
         """The counter of the tenant that left the queue last."""
+        self._is_asked = False
+        """Whether there is a server that wants to know what was served."""
+        self._look_at = FEW
 
     # -- coming and going ------------------------------------------------------------------
 
@@ -127,6 +135,7 @@ class Tenants:
         if account.waiting == 0:
             self._lift(account)
             if account.running == 0:
+                self.active += 1
                 self.weights += account.weight
         account.push(sequence)
         self._agenda.update(account)
@@ -134,6 +143,8 @@ class Tenants:
     def account(self, tenant: Tenant) -> Account:
         account = self.accounts.get(tenant)
         if account is None:
+            if len(self.accounts) >= self._look_at:
+                self.forget_idle()
             account = self.accounts[tenant] = Account(tenant, self.weight(tenant))
         return account
 
@@ -154,20 +165,24 @@ class Tenants:
 
     def _tidy(self, account: Account) -> None:
         if account.waiting == 0 and account.running == 0:
+            self.active -= 1
             self.weights -= account.weight
-            if len(self.accounts) == 1 or not any(a.waiting or a.running for a in self.accounts.values()):
+            if self.active == 0:
+                self.weights = 0.0
                 self._last = max(self._last, account.counter)
 
     def forget_idle(self) -> None:
-        """Those that have nothing, and would be lifted to where they are or beyond."""
+        """Those that have nothing, and would be lifted to where they are or beyond; what they were served must be known
+        to the server first, if there is one. Called when there are twice as many as after the last time."""
         level = self.level
         gone = [
             a.tenant
             for a in self.accounts.values()
-            if a.waiting == 0 and a.running == 0 and a.turn <= level and a.unreported == 0
+            if not (a.waiting or a.running) and a.turn <= level and not (a.unreported and self._is_asked)
         ]
         for tenant in gone:
             del self.accounts[tenant]
+        self._look_at = 2 * len(self.accounts) + FEW
 
     # -- whose turn ------------------------------------------------------------------------
 
@@ -207,6 +222,7 @@ class Tenants:
 
     def report(self) -> dict[Tenant, int]:
         """Service of each tenant, in counter units, that was not reported before. `learn` answers it."""
+        self._is_asked = True
         report: dict[Tenant, int] = {}
         for account in self.accounts.values():
             fresh = account.unreported - account.reporting

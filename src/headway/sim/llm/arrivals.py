@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from headway.core.ids import RequestId, Tenant
 from headway.core.units import NEVER, Duration, Instant
-from headway.llm.plan.sequence import SequenceId, SequenceRequest
+from headway.llm.plan.request import SequenceId, SequenceRequest
 
 STOP = 0
 """The token that ends every answer. No prompt has it."""

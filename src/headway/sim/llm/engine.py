@@ -8,7 +8,7 @@ from typing import Protocol
 
 from headway.core.ids import RequestId
 from headway.core.units import Duration, Instant
-from headway.llm.plan.sequence import SequenceRequest
+from headway.llm.plan.request import SequenceRequest
 from headway.llm.plan.state import State
 from headway.llm.plan.step import Emitted, Refusal, StepPlan
 from headway.llm.plan.step_time import Coefficients

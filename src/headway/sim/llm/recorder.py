@@ -13,7 +13,7 @@ from hashlib import blake2b
 
 from headway.core.ids import RequestId, Tenant
 from headway.core.units import Instant
-from headway.llm.plan.sequence import SequenceId
+from headway.llm.plan.request import SequenceId
 from headway.llm.plan.step import Emitted, Refusal, StepPlan
 from headway.sim.gaps import Gaps
 from headway.sim.llm.arrivals import Arrival, answer

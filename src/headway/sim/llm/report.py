@@ -223,6 +223,25 @@ def as_table(report: LlmReport) -> str:
     return "\n".join(lines)
 
 
+def as_comparison(reports: dict[str, LlmReport]) -> str:
+    """Several runs of one load, a line for each. Latencies in ms."""
+    width = max(map(len, reports))
+    head = (
+        f"{'':<{width}}  first p50       p99  between p50     p99  end p50  output/s  KV mean  peak  preempted  found"
+        "  largest gap"
+    )
+    lines = [head]
+    for name, each in reports.items():
+        gap = f"{each.largest_gap.service:11.0f}" if each.largest_gap else f"{'':11}"
+        lines.append(
+            f"{name:<{width}}  {each.first_token.p50_ms:9.0f}  {each.first_token.p99_ms:8.0f}"
+            f"  {each.between_tokens.p50_ms:11.1f}  {each.between_tokens.p99_ms:6.0f}  {each.end_to_end.p50_ms:7.0f}"
+            f"  {each.output_tokens_per_s:8.0f}  {each.kv_mean:7.1%}  {each.kv_peak:4.0%}  {each.preempted:9.2%}"
+            f"  {each.cache_hit_rate:5.1%}  {gap}"
+        )
+    return "\n".join(lines)
+
+
 def _tenants(tenants: dict[Tenant, TenantFigures]) -> list[str]:
     width = max(6, *map(len, tenants))
     head = f"{'tenant':<{width}}  weight  requests  service  share   first p50      p99 ms   between p99 ms   in time"

@@ -8,7 +8,7 @@ from random import Random
 from time import perf_counter
 
 from headway.core.ids import Tenant
-from headway.core.units import NEVER, Duration, Instant
+from headway.core.units import MILLISECOND, NEVER, Duration, Instant
 from headway.llm.plan.planner import Planner
 from headway.llm.plan.policy import PlanPolicy
 from headway.llm.plan.step_time import DEFAULT, Coefficients
@@ -38,7 +38,7 @@ class LlmScenario:
     noise: float = 0.0
     seed: int = 1
     prior: Coefficients = DEFAULT
-    late: Duration = 0
+    late: Duration = 2 * MILLISECOND
     until: Instant = NEVER
 
     @property

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from heapq import merge
 from itertools import takewhile
-from math import log
+from math import exp, log
 from random import Random
 
 from headway.core.ids import Tenant
@@ -24,6 +24,11 @@ class Lengths:
 
     def draw(self, rng: Random) -> int:
         return min(self.most, max(1, round(rng.lognormvariate(log(self.median), self.sigma))))
+
+    @property
+    def mean(self) -> float:
+        """Of what is drawn, but for what `most` cuts off."""
+        return self.median * exp(self.sigma**2 / 2)
 
 
 @dataclass(frozen=True, slots=True)

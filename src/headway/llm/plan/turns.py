@@ -1,0 +1,77 @@
+"""Whose turn it is, again and again, while a step is filled."""
+
+from __future__ import annotations
+
+from headway.core.units import NEVER
+from headway.llm.plan.sequence import Sequence
+from headway.llm.plan.state import State
+from headway.llm.plan.tenants import Account
+
+LOOK_PAST = 16
+"""Sequences of a tenant that wait for what another computes, behind which one that does not is looked for."""
+
+
+class Turns:
+    """The most urgent sequence of the tenant whose turn is least; before it, those of its class that were preempted for
+    want of blocks: their tenants have paid already. Nobody is skipped for want of room, which keeps the bound of
+    fairness. Two are passed over: one that waits for what another computes just now; and one with a long prompt, when
+    as many long ones are under way as may be, for those that get through at once and whose tenants are no further ahead
+    with that than its own will be with it.
+    """
+
+    __slots__ = ("_ceiling", "_passed", "_state")
+
+    def __init__(self, state: State) -> None:
+        self._state = state
+        self._passed: list[Account] = []
+        self._ceiling = NEVER
+
+    def next(self) -> Sequence | None:
+        """To be admitted, passed over, or the last."""
+        state = self._state
+        while True:
+            account = state.tenants.first()
+            if account is None:
+                return None
+            sequence = account.first()
+            assert sequence is not None
+            if state.resuming:
+                resuming = min(state.resuming.values(), key=lambda s: (s.priority, s.number))
+                if resuming.priority <= sequence.priority:
+                    return resuming
+            if _defers(state, sequence):
+                state.counts.deferred += 1
+                others = [other for other in account.some(LOOK_PAST) if not _defers(state, other)]
+                if not others:
+                    self._without(account)
+                    continue
+                sequence = others[0]
+            if account.turn + self._cost(sequence) > self._ceiling:
+                return None
+            return sequence
+
+    def passes(self, sequence: Sequence) -> None:
+        """There is no place for its prompt in this step: others may have theirs, within reason."""
+        self._ceiling = min(self._ceiling, sequence.account.turn + self._cost(sequence))
+        self._without(sequence.account)
+
+    def end(self) -> None:
+        for account in self._passed:
+            self._state.tenants.update(account)
+
+    def _cost(self, sequence: Sequence) -> int:
+        """Of its prompt, in counter units."""
+        return sequence.account.units(self._state.policy.prices.prompt * (sequence.num_prompt - sequence.paid))
+
+    def _without(self, account: Account) -> None:
+        self._state.tenants.without(account)
+        self._passed.append(account)
+
+
+def _defers(state: State, sequence: Sequence) -> bool:
+    """Whether the first block that it would have to compute is being computed for another."""
+    if not state.computing or not state.policy.prefix_cache or not sequence.request.read_cache:
+        return False
+    number = len(state.found(sequence))
+    last = (len(sequence.tokens) - 1) // state.block_size
+    return number < min(last, len(sequence.hashes)) and sequence.hashes[number] in state.computing
