@@ -94,6 +94,11 @@ def test_what_is_not_watched_matches_nothing_nor_begins_a_match() -> None:
     assert matcher.feed("aba", watch=False) == "aba"
     assert matcher.feed("b") == "b"
     assert matcher.matched is None
+    assert matcher.feed("xa") == "x"
+    assert matcher.feed("b", watch=False) == "ab", "what was held comes first"
+    assert matcher.feed("ba") == "b"
+    assert matcher.finish() == "a"
+    assert matcher.feed("b") == "b", "and is no part of a match any more"
     assert matcher.feed("ab") == "" and matcher.matched == "ab"
 
 

@@ -67,7 +67,7 @@ class Detokenizer:
         return text
 
     def _after_prompt(self, data: bytes) -> str:
-        """Byte by byte, at most three of them, until it is known what becomes of the character that the prompt began."""
+        """Byte by byte, at most three, until it is known what becomes of the character that the prompt began."""
         for place in range(len(data)):
             begun = self._decoder.getstate()[0]
             text = self._decode(data[place : place + 1])

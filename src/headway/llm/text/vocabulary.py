@@ -18,7 +18,7 @@ def byte_alphabet() -> dict[str, int]:
 
 
 class TokenBytes:
-    """The bytes of each token, in a list. hidden: tokens that are not shown (special ones, such as the end of a turn)."""
+    """The bytes of each token, in a list. hidden: tokens that are not shown (special ones, as the end of a turn is)."""
 
     def __init__(self, table: list[bytes], hidden: Collection[int] = ()) -> None:
         self._all = table
