@@ -29,8 +29,9 @@ check: ready-dev ## format, lint, types, imports, tidy and unit tests; under a m
 	@$(BIN)/lint-imports
 	@$(BIN)/python -m pytest -n 2 tests/tidy tests/unit
 
-sim: ready-dev ## seeded worlds against the scheduler: SEEDS=1000 from seed 1 on, or SEED=17 alone; a failure says how to replay it
+sim: ready-dev ## seeded worlds against the scheduler and the planner of language models: SEEDS=1000 from seed 1 on, or SEED=17 alone; a failure says how to replay it
 	@$(BIN)/python -m headway.sim.worlds --seed $(or $(SEED),1) --seeds $(SEEDS) $(ARGS)
+	@$(BIN)/python -m headway.sim.llm.worlds --seed $(or $(SEED),1) --seeds $(SEEDS) --steps 100
 
 fuzz: ready-dev ## spoiled requests over raw sockets to a real server (CONNECTIONS=10000, SEED=1); then those without sockets
 	@$(BIN)/python -m tests.fuzz.sockets --connections $(or $(CONNECTIONS),10000) --seed $(or $(SEED),1)

@@ -1,4 +1,5 @@
-"""One-line bugs, planted into the source of the core. What they break, the suite must notice.
+"""One-line bugs, planted into the source of the core, or of the planner of a language model's steps. What they break,
+the suite must notice.
 
 `old` must occur exactly once in its module: a canary whose line was rewritten fails loudly instead
 of planting nothing.
@@ -17,12 +18,14 @@ from pathlib import Path
 from types import CodeType
 from typing import Any
 
-import headway.core
 from headway.core.scheduler import Scheduler
+from headway.llm.plan.planner import Planner
 
-PREFIX = "headway.core."
-CONTRACTS = ("effects", "errors", "events", "ids", "outcomes", "policy", "record", "units")
-"""Modules whose classes the simulator shares with the core; they are not loaded a second time."""
+CONTRACTS = {
+    "headway.core": ("effects", "errors", "events", "ids", "outcomes", "policy", "record", "units"),
+    "headway.llm.plan": ("policy", "request", "sequence", "step"),
+}
+"""Modules whose classes the simulator shares with a package; they are not loaded a second time."""
 
 
 @dataclass(frozen=True)
@@ -31,6 +34,7 @@ class Canary:
     module: str
     old: str
     new: str
+    package: str = "headway.core"
 
     def __str__(self) -> str:
         return self.name.replace(" ", "-")
@@ -268,9 +272,16 @@ UNORDERED = (
 
 def plant(canary: Canary) -> type[Scheduler]:
     """The class Scheduler of a second copy of the core, with the bug in it."""
-    with _fresh_core(canary):
-        scheduler: type[Scheduler] = import_module(PREFIX + "scheduler").Scheduler
+    with _fresh(canary):
+        scheduler: type[Scheduler] = import_module("headway.core.scheduler").Scheduler
     return scheduler
+
+
+def plant_planner(canary: Canary) -> type[Planner]:
+    """The class Planner of a second copy of the planner, with the bug in it."""
+    with _fresh(canary):
+        planner: type[Planner] = import_module("headway.llm.plan.planner").Planner
+    return planner
 
 
 class _Patched(SourceFileLoader):
@@ -290,32 +301,35 @@ class _Finder:
         self._canary = canary
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
-        if name != PREFIX + self._canary.module:
+        canary = self._canary
+        if name != f"{canary.package}.{canary.module}":
             return None
-        file = Path(headway.core.__file__).with_name(f"{self._canary.module}.py")
-        return spec_from_file_location(name, file, loader=_Patched(name, str(file), self._canary))
+        package = Path(str(sys.modules[canary.package].__file__))
+        file = package.with_name(f"{canary.module}.py")
+        return spec_from_file_location(name, file, loader=_Patched(name, str(file), canary))
 
 
 @contextmanager
-def _fresh_core(canary: Canary) -> Iterator[None]:
-    """Modules of the core are loaded anew inside; afterwards everything is as it was."""
-    assert canary.module not in CONTRACTS and find_spec(PREFIX + canary.module)
-    kept = {name for name in sys.modules if name.startswith(PREFIX) and name.removeprefix(PREFIX) in CONTRACTS}
-    original = {name: module for name, module in sys.modules.items() if name.startswith(PREFIX) and name not in kept}
+def _fresh(canary: Canary) -> Iterator[None]:
+    """Modules of the package are loaded anew inside; afterwards everything is as it was."""
+    package, prefix, contracts = canary.package, f"{canary.package}.", CONTRACTS[canary.package]
+    assert canary.module not in contracts and find_spec(prefix + canary.module)
+    kept = {name for name in sys.modules if name.startswith(prefix) and name.removeprefix(prefix) in contracts}
+    original = {name: module for name, module in sys.modules.items() if name.startswith(prefix) and name not in kept}
     finder = _Finder(canary)
-    _forget(original)
+    _forget(package, original)
     sys.meta_path.insert(0, finder)
     try:
         yield
     finally:
         sys.meta_path.remove(finder)
-        _forget([name for name in sys.modules if name.startswith(PREFIX) and name not in kept])
+        _forget(package, [name for name in sys.modules if name.startswith(prefix) and name not in kept])
         for name, module in original.items():
             sys.modules[name] = module
-            setattr(headway.core, name.removeprefix(PREFIX), module)
+            setattr(sys.modules[package], name.removeprefix(prefix), module)
 
 
-def _forget(names: Any) -> None:
+def _forget(package: str, names: Any) -> None:
     for name in names:
         del sys.modules[name]
-        delattr(headway.core, name.removeprefix(PREFIX))
+        delattr(sys.modules[package], name.removeprefix(package + "."))

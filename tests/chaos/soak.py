@@ -32,7 +32,9 @@ PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
 class Sample(NamedTuple):
-    """at: seconds.  goodput: right answers per second since the last sample.  Memory: MiB that are resident."""
+    """at: seconds.  goodput: right answers per second since the last sample.  Memory: MiB that are resident.
+    elsewhere: since the last sample, the share of the machine's processors that others were using: a closed loop
+    answers less beside them, whatever the server does."""
 
     at: float
     goodput: float
@@ -40,6 +42,7 @@ class Sample(NamedTuple):
     workers_mib: float
     files: float
     threads: float
+    elsewhere: float = 0.0
 
 
 class Allowed(NamedTuple):
@@ -103,21 +106,48 @@ async def measure(stage: Stage, ends: float) -> list[Sample]:
     warm_up = min(LONGEST_WARM_UP_S, WARM_UP * left)
     await asyncio.sleep(warm_up)
     samples, every = [], min(EVERY_S, (left - warm_up) / LEAST_SAMPLES)
-    last, at = stage.ledger.completed, time.monotonic()
+    last, at, used = stage.ledger.completed, time.monotonic(), processors(stage)
     while time.monotonic() < ends:
         await asyncio.sleep(every)
-        done, now = stage.ledger.completed, time.monotonic()
-        samples.append(sample(stage, now, (done - last) / (now - at)))
-        last, at = done, now
+        done, now, using = stage.ledger.completed, time.monotonic(), processors(stage)
+        samples.append(sample(stage, now, (done - last) / (now - at), used.elsewhere(using)))
+        last, at, used = done, now, using
     return samples
 
 
-def sample(stage: Stage, now: float, goodput: float) -> Sample:
+class Processors(NamedTuple):
+    """Clock ticks: that there were, that were used, and that were used by the server, its workers and its clients."""
+
+    there: int
+    used: int
+    ours: int
+
+    def elsewhere(self, later: Processors) -> float:
+        """Share of what there was in between."""
+        others = later.used - self.used - (later.ours - self.ours)
+        return min(1.0, max(0.0, others / max(1, later.there - self.there)))
+
+
+def processors(stage: Stage) -> Processors:
+    ticks = [int(count) for count in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]]
+    ours = sum(map(_ticks, [os.getpid(), stage.server.process.pid, *stage.server.workers()]))
+    return Processors(sum(ticks), sum(ticks) - ticks[3] - ticks[4], ours)
+
+
+def _ticks(pid: int) -> int:
+    """Of a process, and of its children that have ended."""
+    try:
+        return sum(map(int, Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[11:15]))
+    except OSError:
+        return 0
+
+
+def sample(stage: Stage, now: float, goodput: float, elsewhere: float) -> Sample:
     pid = stage.server.process.pid
     workers = sum(_resident_mib(worker) for worker in stage.server.workers())
     files = len(os.listdir(f"/proc/{pid}/fd"))
     threads = len(os.listdir(f"/proc/{pid}/task"))
-    return Sample(now, goodput, _resident_mib(pid), workers, files, threads)
+    return Sample(now, goodput, _resident_mib(pid), workers, files, threads, elsewhere)
 
 
 def _resident_mib(pid: int) -> float:
@@ -131,17 +161,19 @@ def _resident_mib(pid: int) -> float:
 def judged(samples: list[Sample]) -> tuple[list[str], list[str]]:
     """The table of what was measured, and what has changed for the worse."""
     times = [each.at for each in samples]
+    elsewhere = [each.elsewhere for each in samples]
     span = (times[-1] - times[0]) / 60
     rows = [f"{len(samples)} samples in {span:.1f} min", f"{'':12} {'mean':>9} {'change':>9} {'+-':>7} {'allowed':>9}"]
     grown = []
     for name, allowed in ALLOWED.items():
-        slope = fit(times, [getattr(each, name) for each in samples])
+        slope = fit(times, [getattr(each, name) for each in samples], elsewhere if name == "goodput" else ())
         limit = allowed.of(slope)
         bad = slope.exceeds(limit)
         row = f"{name:12} {slope.mean:9.2f} {slope.change:+9.2f} {slope.error:7.2f} {limit:+9.2f}"
         rows.append(f"{row}{'  TOO MUCH' if bad else ''}")
         if bad:
             grown.append(f"{name} changed by {slope.change:+.2f} (+- {slope.error:.2f}), allowed are {limit:+.2f}")
+    rows.append(f"others used {sum(elsewhere) / len(elsewhere):.0%} of the machine, which goodput is corrected for")
     return rows, grown
 
 

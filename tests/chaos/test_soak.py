@@ -36,9 +36,19 @@ def test_its_error_is_that_of_a_textbook() -> None:
     assert found.error == pytest.approx((0.2 / 2 / 5) ** 0.5 * 3)
 
 
+def test_what_something_beside_it_explains_is_not_blamed_on_time() -> None:
+    rng = Random(1)
+    beside = [rng.random() * at / TIMES[-1] for at in TIMES]
+    values = [50 - 20 * other for other in beside]
+    assert fit(TIMES, values).change < -5
+    assert fit(TIMES, values, beside).change == pytest.approx(0, abs=1e-9)
+    falling = [value - 10 * at / TIMES[-1] for value, at in zip(values, TIMES, strict=True)]
+    assert fit(TIMES, falling, beside).change == pytest.approx(-10)
+
+
 def test_too_few_samples_are_no_line() -> None:
     with pytest.raises(ValueError, match="too few"):
-        fit(TIMES[: 3 * BLOCK - 1], noisy(0, 0, 0)[: 3 * BLOCK - 1])
+        fit(TIMES[: 4 * BLOCK - 1], noisy(0, 0, 0)[: 4 * BLOCK - 1])
 
 
 @pytest.mark.parametrize(

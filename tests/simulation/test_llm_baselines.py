@@ -56,8 +56,8 @@ def test_every_request_ends_once_though_blocks_are_short(name: str, blocks: int)
 
 
 def test_prefill_first_stops_streams_and_the_planner_does_not() -> None:
-    stream = Arrival(0, (Piece(1, 32),), 200, 300)
-    prompts = [Arrival(ms(40 + 12 * n), (Piece(10 + n, 3_000),), 1, 10) for n in range(8)]
+    stream = Arrival(0, (Piece(1, 32),), 300, 400)
+    prompts = [Arrival(ms(40 + 60 * n), (Piece(10 + n, 3_000),), 1, 10) for n in range(8)]
     stalled = play("prefill-first", ROOMY, stream, *prompts).between_tokens
     flowing = play("headway", ROOMY, stream, *prompts).between_tokens
     assert stalled.p99_ms > 25

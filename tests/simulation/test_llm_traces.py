@@ -75,6 +75,17 @@ def test_tenants_are_dealt_out_by_their_parts_and_by_the_seed(tmp_path: Path) ->
     assert names.count("a") == pytest.approx(750, abs=60)
 
 
+def test_a_conversation_has_one_tenant(tmp_path: Path) -> None:
+    path = tmp_path / "small.jsonl"
+    row = '{{"timestamp": {}, "input_length": 1200, "output_length": 1, "hash_ids": [0, {}, {}]}}\n'
+    path.write_text("".join(row.format(n, 1 + n % 7, 100 + n) for n in range(70)), encoding="utf-8")
+    tenants: dict[int, set[str]] = {}
+    for arrival in traces.read(path, (("a", 1.0), ("b", 1.0)), seed=1):
+        tenants.setdefault(arrival.pieces[1].key, set()).add(arrival.tenant)
+    assert [len(names) for names in tenants.values()] == [1] * 7
+    assert set.union(*tenants.values()) == {"a", "b"}
+
+
 def test_a_trace_is_played_at_the_rate_that_is_wanted() -> None:
     load = [Arrival(seconds(2 * n), (Piece(n, 10),), 1, 1) for n in range(11)]
     assert traces.rate(load) == 0.5

@@ -53,11 +53,12 @@ class World:
         prior: Coefficients = QUICK,
         weight: Callable[[str], float] = lambda tenant: 1.0,
         hash: Any = None,
+        planner: type[Planner] = Planner,
         **policy: Any,
     ) -> None:
         settings: dict[str, Any] = {"max_sequences": 8, "max_step_tokens": 64, "tile": 4, "max_context": 1_000}
         more = {} if hash is None else {"hash": hash}
-        self.planner = Planner(PlanPolicy(**{**settings, **policy}), blocks, block_size, (), weight, prior, **more)
+        self.planner = planner(PlanPolicy(**{**settings, **policy}), blocks, block_size, (), weight, prior, **more)
         self.state = self.planner.state
         self.now: Instant = ms(1)
         self.tokens: dict[SequenceId, list[int]] = {}

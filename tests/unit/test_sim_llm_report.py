@@ -133,6 +133,8 @@ def test_the_largest_gap_is_by_weight_and_only_while_both_wait() -> None:
         case.arrive(number, tenant, 30, 1)
     case.step((1, 20, 8))
     case.step((1, 28, 1), (3, 0, 7))
+    case.step((4, 0, 30))  # b has nothing left that waits
+    case.step((3, 7, 20))
     gap = report(case.recorder, [case.engine]).largest_gap
     assert gap is not None
     assert (gap.ahead, gap.behind, gap.service) == ("b", "a", 7 - 1 / 2)

@@ -88,7 +88,12 @@ class Load:
 @click.option("--max-step-tokens", type=click.IntRange(1), help="Of one step; else the preset's.")
 @click.option("--blocks", type=click.IntRange(1), default=None, help="Of 16 tokens; else what the memory leaves.")
 @click.option("--no-prefix-cache", is_flag=True, help="Prompts share nothing.")
-@click.option("--late-ms", type=click.FloatRange(0), default=0.0, help="Plan a step so long before the last ends.")
+@click.option(
+    "--late-ms",
+    type=click.FloatRange(0),
+    default=2.0,
+    help="A step is planned so long before the one that runs ends (default 2); 0: as soon as that has begun.",
+)
 @click.option("--noise", type=click.FloatRange(0, 2), default=0.0, help="Sigma of the step time's lognormal noise.")
 @click.option("--seed", type=int, default=1, help="The same seed gives the same run (default 1).")
 @click.option(

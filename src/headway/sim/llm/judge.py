@@ -32,16 +32,16 @@ class Flying:
 
 class Judge:
     """told: of all that are not over.  flying: plans without results.  calls: so many were judged.
-    is_deep: whether the planner looks through all of its own state after each call, too."""
+    deep_every: calls after which the planner looks through all of its own state, too: that takes long."""
 
-    def __init__(self, planner: Planner, is_deep: bool = True) -> None:
+    def __init__(self, planner: Planner, deep_every: int = 1) -> None:
         self.planner = planner
         self.told: dict[SequenceId, Told] = {}
         self.flying: deque[Flying] = deque()
         self.device = Device(planner.state.block_size)
         self.calls = 0
-        self.is_deep = is_deep
-        self.was_resized = False
+        self.deep_every = deep_every
+        self._ended: list[SequenceId] = []
         self._number = 0
         self._steps = 0
         self._owed: dict[str, int] = {}
@@ -84,12 +84,11 @@ class Judge:
         return moved
 
     def resize(self, blocks: int) -> None:
-        self.was_resized = True
         self.planner.resize(blocks)
         for id in [id for id in self.told if id not in self.planner.state.sequences]:
             self._require(len(self.told[id].tokens) + 1 > blocks * self.device.block_size, f"{id} would fit")
-            self.told[id].runs = False
-        self._after({}, is_told=False)
+            self._ended.append(self.told.pop(id).id)
+        self._after({})
 
     def plan(self, now: Instant) -> StepPlan:
         state = self.planner.state
@@ -100,7 +99,11 @@ class Judge:
         for id in plan.preempted:
             self._lost(self._alive(id))
         for id, end in plan.finished:
-            promises.ending(state, self._alive(id), end, plan)
+            if id in self._ended:
+                self._ended.remove(id)
+                self._require(end is End.TOO_LONG, f"{id} ended when the pool shrank, and is told {end.value}")
+                continue
+            promises.ending(state, self._alive(id), end)
             self._over(id)
         begun = [self.told[id] for id in state.running if not self.told[id].runs]
         for told in begun:
@@ -138,9 +141,10 @@ class Judge:
 
     def is_idle(self) -> None:
         """Nothing is left of all that was there."""
+        self.planner.check()
         state = self.planner.state
         left: list[Any] = [state.requests, state.sequences, state.running, state.resuming, state.computing]
-        left += [state.later, state.pool.held, list(state.plans), self.told]
+        left += [state.later, state.pool.held, list(state.plans), self.told, self._ended]
         self._require(not any(left), f"something is left: {left}")
         self._require(state.pool.available == state.pool.usable, "all blocks can be had")
         self._require(state.pool.idle_count == len(state.cache), "what is cached is idle")
@@ -231,7 +235,7 @@ class Judge:
         self._owed = {}
         return {id(account): account.served for account in self.planner.state.tenants.accounts.values()}
 
-    def _after(self, served: dict[int, int], is_told: bool = True) -> None:
+    def _after(self, served: dict[int, int]) -> None:
         self.calls += 1
         state = self.planner.state
         if served:
@@ -239,11 +243,8 @@ class Judge:
                 charged = account.served - served.get(id(account), 0)
                 owed = self._owed.get(tenant, 0)
                 self._require(charged == owed, f"{tenant} is charged {charged} and owes {owed}")
-        if is_told:
-            ended = [id for id, _ in state.ended]
-            living = [id for id in self.told if id not in ended]
-            self._require(sorted(state.sequences) == sorted(living), "nobody is lost, and nobody comes back")
-        if self.is_deep:
+        self._require(sorted(state.sequences) == sorted(self.told), "nobody is lost, and nobody comes back")
+        if self.calls % self.deep_every == 0:
             self.planner.check()
 
     def _require(self, holds: bool, what: str) -> None:

@@ -113,7 +113,7 @@ PRESETS: dict[str, Preset] = {
     preset.name: preset
     for preset in (
         CPU,
-        _gpu("a100-8b", A100, LLAMA_8B, 1, ms(50), 2048),
+        _gpu("a100-8b", A100, LLAMA_8B, 1, ms(100), 2048),
         _gpu("h100-8b", H100, LLAMA_8B, 1, ms(50), 4096),
         _gpu("a100x4-70b", A100, LLAMA_70B, 4, ms(100), 2048),
         _gpu("a100x8-70b", A100, LLAMA_70B, 8, ms(100), 2048),

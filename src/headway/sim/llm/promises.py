@@ -55,7 +55,7 @@ def refusal(state: State, request: SequenceRequest, refused: Refusal | None) -> 
         )
 
 
-def ending(state: State, told: Told, end: End, plan: StepPlan) -> None:
+def ending(state: State, told: Told, end: End) -> None:
     """One that ends without a result."""
     if end is End.DEADLINE:
         require(told.request.first_by < NEVER and not told.produced, f"{told!r} has no deadline, or has begun")
@@ -64,7 +64,8 @@ def ending(state: State, told: Told, end: End, plan: StepPlan) -> None:
     else:
         full = told.done == len(told.tokens) - 1 and told.done % state.block_size == 0
         require(end is End.LENGTH and full, f"{told!r} ends with {end.value}")
-        require(not plan.rows and not state.running, f"{told!r} is at the wall, and is not alone")
+        before = [s for s in state.running.values() if s.confirmed > s.cached * state.block_size]
+        require(not before, f"{told!r} is at the wall, and is not alone: {before}")
 
 
 def beginning(state: State, told: Told, sequence: Sequence) -> None:
@@ -150,6 +151,26 @@ def defers(state: State, told: Told, others: list[Told]) -> bool:
     return any(told.shares_a_beginning(other, state.block_size) for other in others)
 
 
+def may_be_passed(state: State, turns: dict[str, int], told: Told, queue: list[Told], others: list[Told]) -> bool:
+    """Whether these of another tenant wait for what is computed; or are long while many long ones are under way, and
+    will be further on in turns, once they are computed, than whoever is admitted before them."""
+    alone = [each for each in queue[:LOOK_PAST] if not defers(state, each, others)]
+    if not alone:
+        return True
+    unfinished = sum(len(s.tokens) + s.pending > s.computed + 1 for s in state.running.values())
+    if unfinished < state.policy.max_partial_prefills:
+        return False
+    mine = turns[told.request.tenant] + cost(state, told)
+    candidates = queue[: queue.index(alone[0]) + 1]
+    return any(mine <= turns[each.request.tenant] + cost(state, each) + ROUNDING for each in candidates)
+
+
+def cost(state: State, told: Told) -> int:
+    """Of what of its prompt is to be paid, in counter units."""
+    account = state.tenants.accounts[told.request.tenant]
+    return account.units(state.policy.prices.prompt * (told.num_prompt - told.paid))
+
+
 def order(state: State, before: Before, begun: list[Told], plan: StepPlan, all_of_them: list[Told]) -> None:
     """Whoever is admitted was first of its class and tenant, whose turn it was; or waits for nobody who was before it;
     or resumes. Where others lost their blocks for it, or ended, turns have changed on the way: that is left out."""
@@ -165,7 +186,7 @@ def order(state: State, before: Before, begun: list[Told], plan: StepPlan, all_o
             require(not ahead, f"{told!r} is admitted before {ahead[:1]} of the same tenant")
             for other, queue in waiting.items():
                 if queue and turns[other] < turns[tenant] - ROUNDING:
-                    passed = all(defers(state, each, others) for each in queue[:LOOK_PAST])
+                    passed = may_be_passed(state, turns, told, queue, others)
                     require(passed, f"{told!r} is admitted, and it was the turn of {queue[0]!r}")
             first = [each for each in before.resuming if not each.runs or each in begun]
             for each in first:

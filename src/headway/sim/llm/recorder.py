@@ -26,10 +26,10 @@ LEFT = "client_closed_request"
 
 
 class Track:
-    """Of a sequence. last: when its last token came.  paid: prompt positions that were computed for it once.
-    waits: it has no blocks."""
+    """Of a sequence. last: when its last token came.  longest: between two of them, so far.
+    paid: prompt positions that were computed for it once.  waits: it has no blocks."""
 
-    __slots__ = ("arrival", "emitted", "first", "id", "last", "of", "paid", "preemptions", "prompt", "waits")
+    __slots__ = ("arrival", "emitted", "first", "id", "last", "longest", "of", "paid", "preemptions", "prompt", "waits")
 
     def __init__(self, id: SequenceId, arrival: Arrival, of: TenantRecord) -> None:
         self.id = id
@@ -40,12 +40,14 @@ class Track:
         self.emitted = self.preemptions = 0
         self.first: Instant = 0
         self.last: Instant = 0
+        self.longest = 0
         self.waits = True
 
 
 class TenantRecord:
     """first_tokens, gaps, answers: of sequences, in ns: from arrival to the first token, from a token to the next, from
-    arrival to the last.  prompt, output: tokens computed or found in the cache, and emitted.
+    arrival to the last.  stalls: the longest gap of each that has ended and had one.
+    prompt, output: tokens computed or found in the cache, and emitted.
     service: priced tokens that were computed.  late: first tokens after their deadline.
     ends: why sequences ended; a request that is refused is counted by the refusal's code.
     """
@@ -62,6 +64,7 @@ class TenantRecord:
         "prompt",
         "refused",
         "service",
+        "stalls",
         "waiting",
         "weight",
     )
@@ -70,6 +73,7 @@ class TenantRecord:
         self.name = name
         self.weight = weight
         self.first_tokens, self.gaps, self.answers = array("q"), array("q"), array("q")
+        self.stalls = array("q")
         self.prompt = self.output = self.service = self.late = self.arrived = self.waiting = 0
         self.ends: Counter[str] = Counter()
         self.refused: Counter[str] = Counter()
@@ -216,7 +220,10 @@ class Recorder:
             if self.timeline is not None:
                 self.timeline.answered(of.name, now, waited)
         else:
-            of.gaps.append(now - track.last)
+            gap = now - track.last
+            of.gaps.append(gap)
+            if gap > track.longest:
+                track.longest = gap
         track.last = now
         track.emitted = at + 1
         of.output += 1
@@ -228,6 +235,8 @@ class Recorder:
             if why == "stop" and not whole:
                 raise OracleViolation(f"at {now} {track.id} stopped after {track.emitted} tokens")
             track.of.answers.append(now - track.arrival.at)
+            if track.longest:
+                track.of.stalls.append(track.longest)
         if track.waits:
             self._waits(track.of, -1, now)
         track.of.ends[why] += 1

@@ -48,8 +48,9 @@ class LlmReport:
     """Of sequences: a request with n choices is n of them.
 
     duration_s: from the first arrival to the last end.  first_token, between_tokens, end_to_end: of all sequences that
-    came so far, whatever became of them.  input_tokens_per_s: prompt tokens of sequences that began to answer, those
-    found in the cache included.
+    came so far, whatever became of them.  longest_gap: between two tokens of one sequence: what a reader notices, where
+    the gaps of all are mostly those of streams that nothing disturbs.
+    input_tokens_per_s: prompt tokens of sequences that began to answer, those found in the cache included.
     busy: share of the time that the devices worked.  step: how long steps took.
     kv_mean, kv_peak: shares of the pool that were held; the mean is over the time that the devices worked.
     preempted: share of sequences that ever were; preempted_once: share of those that were just once.
@@ -63,6 +64,7 @@ class LlmReport:
     duration_s: float
     first_token: Latency
     between_tokens: Latency
+    longest_gap: Latency
     end_to_end: Latency
     requests_per_s: float
     input_tokens_per_s: float
@@ -110,6 +112,7 @@ def report(recorder: Recorder, engines: Sequence[Engine], wall_s: float = 0.0) -
         duration_s=round(duration / SECOND, 6),
         first_token=summarise([value for record in records for value in record.first_tokens]),
         between_tokens=summarise([value for record in records for value in record.gaps]),
+        longest_gap=summarise([value for record in records for value in record.stalls]),
         end_to_end=summarise([value for record in records for value in record.answers]),
         requests_per_s=_rate(sum(ends[why] for why in COMPLETED), duration),
         input_tokens_per_s=_rate(sum(record.prompt for record in records), duration),
@@ -189,6 +192,7 @@ def as_table(report: LlmReport) -> str:
         ),
         ("first token", _latency(report.first_token)),
         ("between tokens", _latency(report.between_tokens)),
+        ("longest gap", _latency(report.longest_gap)),
         ("end to end", _latency(report.end_to_end)),
         ("ends", _counts(report.ends) + (f"; refused: {_counts(report.refused)}" if report.refused else "")),
         ("in time", f"{report.in_time:.1%} of first tokens"),
@@ -215,6 +219,8 @@ def as_table(report: LlmReport) -> str:
                 f" from {gap.since_s:g} to {gap.until_s:g} s",
             )
         )
+    elif len(report.tenants) > 1:
+        rows.append(("largest gap", "none: no two tenants were served while both had something waiting"))
     rows.append(("simulated in", f"{report.wall_s:.1f} s"))
     width = max(len(name) for name, _ in rows)
     lines = [f"{name:<{width}}  {value}" for name, value in rows]

@@ -28,13 +28,17 @@ def read(
     seed: int = 1,
     max_tokens: int = MAX_TOKENS,
 ) -> Iterator[Arrival]:
-    """In the order of time. tenants: with their parts of the requests, which are dealt out at random.
+    """In the order of time. tenants: with their parts of the requests, which are dealt out at random; but prompts that
+    are alike beyond the first block, which many share, are one conversation, and all of one tenant.
     ValueError as `read_rows`."""
     rng = Random(f"{seed} tenants")
     names = [name for name, _ in tenants]
     parts = [part for _, part in tenants]
+    conversations: dict[int, Tenant] = {}
     for number, row in enumerate(read_rows(path)):
         tenant = rng.choices(names, parts)[0] if len(names) > 1 else names[0]
+        if len(row.hashes) > 1:
+            tenant = conversations.setdefault(row.hashes[1], tenant)
         yield Arrival(row.at, _pieces(row, number), max(1, row.outputs), max_tokens, tenant)
 
 

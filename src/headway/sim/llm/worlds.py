@@ -14,12 +14,13 @@ import argparse
 import sys
 from collections import Counter
 from dataclasses import dataclass
+from hashlib import sha256
 from random import Random
 from time import perf_counter
 
 from headway.core.units import NEVER, SECOND, Instant, ms
 from headway.llm.plan.planner import Planner
-from headway.llm.plan.policy import Admit, PlanPolicy
+from headway.llm.plan.policy import UNIT, Admit, PlanPolicy
 from headway.llm.plan.prefix import Hash, chained
 from headway.llm.plan.request import SequenceId, SequenceRequest
 from headway.llm.plan.step_time import DEFAULT, Coefficients
@@ -28,7 +29,8 @@ from headway.sim.llm.judge import Judge
 STOP = 7
 VOCABULARY = 60
 QUICK = Coefficients(step=ms(0.2), prefill=2_000.0, decode=10_000.0, context=5.0, pairs=5.0)
-MOST_WAITING = 60
+MOST_WAITING = 40
+DEEP_EVERY = 8
 
 
 def weak(before: bytes, tokens: tuple[int, ...]) -> bytes:
@@ -61,10 +63,10 @@ class WorldPlan:
 
 def plan_world(random: Random) -> WorldPlan:
     pick = random.choice
-    max_sequences = pick((1, 2, 4, 8, 16, 24))
+    max_sequences = pick((1, 2, 4, 8, 16, 16))
     tile = pick((1, 4, 8, 16))
     block_size = pick((1, 2, 4, 4, 8, 16))
-    longest = pick(((20, 20), (80, 150), (200, 40), (30, 200)))
+    longest = pick(((20, 20), (10, 100), (80, 150), (200, 40), (30, 200)))
     policy = PlanPolicy(
         max_sequences=max_sequences,
         max_step_tokens=max_sequences + tile + pick((0, 10, 50, 200)),
@@ -72,15 +74,15 @@ def plan_world(random: Random) -> WorldPlan:
         tile=tile,
         max_partial_prefills=pick((1, 2, 4)),
         oldest_part=pick((1, 2, 4)),
-        target_itl=pick((ms(5), ms(50), SECOND)),
-        admit=pick(list(Admit)),
+        target_itl=pick((ms(1), ms(5), ms(50), SECOND)),
+        admit=pick([*Admit, Admit.UNLIMITED]),
         prefix_cache=random.random() < 0.85,
         defer=random.random() < 0.8,
     )
     tenants = ("a", "b", "c", "d")[: pick((1, 2, 3, 4))]
     return WorldPlan(
         policy=policy,
-        blocks=-(-pick((60, 150, 400, 1_500)) // block_size),
+        blocks=-(-pick((40, 100, 250, 800)) // block_size),
         block_size=block_size,
         hash=weak if random.random() < 0.15 else chained,
         tenants=tenants,
@@ -92,7 +94,7 @@ def plan_world(random: Random) -> WorldPlan:
         arrive=pick((0.1, 0.3, 0.6)),
         abort=pick((0.0, 0.02, 0.1)),
         take_back=pick((0.0, 0.0, 0.05)),
-        resize=pick((0.0, 0.0, 0.01)),
+        resize=pick((0.0, 0.0, 0.03)),
         report=pick((0.0, 0.2)),
         longest=longest,
     )
@@ -100,7 +102,7 @@ def plan_world(random: Random) -> WorldPlan:
 
 class World:
     """engines: two judged planners of the same kind.  journal: of each sequence, the tokens that came of it, wherever.
-    counts: of what has happened."""
+    counts: of what has happened.  digest: of all that was planned."""
 
     def __init__(self, seed: int, planner: type[Planner] = Planner) -> None:
         self.seed = seed
@@ -108,13 +110,16 @@ class World:
         self.plan = plan_world(self.random)
         w = self.plan
         self.engines = [
-            Judge(planner(w.policy, w.blocks, w.block_size, ("v1",), w.weights.__getitem__, w.device, w.hash))
+            Judge(
+                planner(w.policy, w.blocks, w.block_size, ("v1",), w.weights.__getitem__, w.device, w.hash), DEEP_EVERY
+            )
             for _ in range(2)
         ]
         self.now: Instant = ms(1)
         self.journal: dict[SequenceId, list[int]] = {}
         self.requests = 0
         self.counts: Counter[str] = Counter()
+        self.digest = sha256()
 
     # -- what happens ------------------------------------------------------------------------
 
@@ -167,8 +172,10 @@ class World:
     def reports(self, engine: Judge) -> None:
         """A server that knows of one engine only: its values are what was served."""
         tenants = engine.planner.state.tenants
-        reported = tenants.report()
-        tenants.learn({tenant: tenants.accounts[tenant].counter for tenant in reported if tenant in tenants.accounts})
+        self.counts["reports"] += 1
+        reported = tenants.report(self.counts["reports"])
+        counters = [(served.tenant, tenants.accounts[served.tenant].counter // UNIT) for served in reported]
+        tenants.learn(counters, self.counts["reports"])
 
     def goes_on(self, engine: Judge) -> None:
         random, w = self.random, self.plan
@@ -190,6 +197,7 @@ class World:
             told = self.journal.setdefault(each.id, [])
             assert each.position == len(told), f"{each} after {len(told)} tokens"
             told.append(each.token)
+        self.digest.update(repr([(row.id, row.start, row.size, list(row.block_table)) for row in plan.rows]).encode())
 
     # -- the end -----------------------------------------------------------------------------
 
@@ -231,7 +239,10 @@ class WorldFailed(AssertionError):
 
 def run_world(seed: int, steps: int = 1_000, planner: type[Planner] = Planner) -> Counter[str]:
     """What happened in it. WorldFailed."""
-    world = World(seed, planner)
+    return _run(World(seed, planner), steps).counts
+
+
+def _run(world: World, steps: int) -> World:
     at = 0
     try:
         while at < steps:
@@ -240,10 +251,10 @@ def run_world(seed: int, steps: int = 1_000, planner: type[Planner] = Planner) -
         world.drain()
     except Exception as error:
         raise WorldFailed(
-            f"seed {seed}, step {at}: {type(error).__name__}: {error}\n"
-            f"replay: python -m headway.sim.llm.worlds --seed {seed} --steps {steps}\n{world.plan}"
+            f"seed {world.seed}, step {at}: {type(error).__name__}: {error}\n"
+            f"replay: python -m headway.sim.llm.worlds --seed {world.seed} --steps {steps}\n{world.plan}"
         ) from error
-    return world.counts
+    return world
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -251,15 +262,21 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, default=1, help="the first seed (default 1)")
     parser.add_argument("--seeds", type=int, default=1, help="how many seeds, counting up (default 1)")
     parser.add_argument("--steps", type=int, default=1_000, help="steps of each world before nothing more comes")
+    parser.add_argument("--digests", action="store_true", help="print seed and digest of each world, and nothing else")
     options = parser.parse_args(arguments)
     began = perf_counter()
     totals: Counter[str] = Counter()
     for seed in range(options.seed, options.seed + options.seeds):
         try:
-            totals += run_world(seed, options.steps)
+            world = _run(World(seed), options.steps)
         except WorldFailed as failure:
             print(failure, file=sys.stderr)
             return 1
+        totals += world.counts
+        if options.digests:
+            print(seed, world.digest.hexdigest())
+    if options.digests:
+        return 0
     told = ", ".join(f"{name} {count}" for name, count in sorted(totals.items()))
     print(f"{options.seeds} worlds held in {perf_counter() - began:.1f} s: {told}")
     return 0
