@@ -27,8 +27,6 @@ PLAIN = (
 )
 """Modules of the core and the planner that stay as they are: plain data, by decorators that mypyc does not know."""
 
-TENSORS = "run/"
-"""What computes on tensors stays as it is: its time goes by in them."""
 
 CHOSEN = {
     "wire": ("frames", "tensors"),
@@ -61,7 +59,8 @@ def modules_of(source: Path, package: str) -> list[Path]:
     }
     if package in CHOSEN:
         return [file for name, file in files.items() if name in CHOSEN[package]]
-    return [file for name, file in files.items() if name not in PLAIN and not name.startswith(TENSORS)]
+    pure = [name for name in files if package != "llm" or name.startswith(("__init__", "plan/"))]
+    return [files[name] for name in pure if name not in PLAIN]
 
 
 def prepare(directory: Path) -> None:
