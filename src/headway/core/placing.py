@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from headway.core.engine import Engine
 from headway.core.ids import WorkerId
+from headway.core.policy import Style
 from headway.core.units import Instant
 
 if TYPE_CHECKING:
@@ -94,6 +95,8 @@ def pick(pool: Pool, now: Instant) -> Worker | None:
 
 def never(pool: Pool, tokens: int) -> str:
     """Why none of the pool's engines could ever hold so many tokens; "" = one could, or nobody knows."""
+    if pool.policy.style is not Style.SEQUENCE:
+        return ""
     stories = [engine.never(tokens) for _, engine in engines_of(pool)]
     return stories[0] if stories and all(stories) else ""
 
