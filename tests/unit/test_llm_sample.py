@@ -106,7 +106,7 @@ def support(logits: torch.Tensor, params: SamplingParams) -> list[int]:
         torch.full((rows,), params.min_p, dtype=torch.float64),
         torch.linspace(0, 1 - 2**-53, rows, dtype=torch.float64),
     )
-    return sorted(set(drawing.draw(logits.expand(rows, -1), cuts).tolist()))
+    return sorted(set(drawing.draw(logits.expand(rows, -1), logits.max().expand(rows), cuts).tolist()))
 
 
 @pytest.mark.parametrize("seed", range(30))

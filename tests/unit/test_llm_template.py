@@ -152,7 +152,7 @@ HOSTILE = [
     "{{ [1] | tojson(indent=1000000000) }}",
     "{{ [1] | batch(1000000000, 'x') | list }}",
     "{% for i in range(999) %}{{ 'x' * 100 }}{% endfor %}",
-    "{% for i in range(1999) %}{% set x = 'x' * 9999 %}{% endfor %}",
+    "{% for i in range(500) %}{% set x = 'x' * 9999 %}{% endfor %}",
 ]
 
 

@@ -113,6 +113,8 @@ def test_a_vocabulary_of_sentencepiece_merges_by_its_scores(tmp_path: Path) -> N
     bare = load(written(tmp_path, SENTENCES, add_space_prefix=False, add_bos_token=False))
     assert bare.decode(bare.encode("hello é\n 😀")) == "hello é\n 😀"
     assert pieces(bare, "hello</s>") == ["hello", "</s>"]
+    unused = [*SENTENCES["tokenizer.ggml.token_type"][:-2], 5, 1]
+    assert pieces(load(written(tmp_path, SENTENCES, token_type=unused)), "ab") == ["<s>", "▁a", "b"]
 
 
 @pytest.mark.parametrize(

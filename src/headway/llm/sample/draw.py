@@ -7,7 +7,8 @@ Rows without top_k and top_p: the CDF runs over the vocabulary in order of ids, 
 blocks' sums, a token by the CDF within. Other rows: it runs over the best so many, most probable first. Where those are
 not certain to hold all that may come, the row is looked at again with more, at last with all of them, sorted. The
 result is the same with any number that suffices, so it does not depend on the rows beside it. Weights are float32
-exponentials, summed in float64: a weight below e^-103 of the greatest is 0.
+exponentials, each block's added up in float32 and the blocks in float64: a probability is right to about 1e-7 of
+itself, and a weight below e^-103 of the greatest is 0.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ BLOCK = 256
 """Tokens of a block of the CDF; the rows of the work buffer are padded to it, so that all are aligned alike."""
 SEARCHED = 32
 """Tokens of a block that is looked at for the best tokens only if its greatest is one of the greatest."""
-WIDTHS = (64, 1024)
+WIDTHS = (64, 256, 1024)
 """How many of the best are looked at, before all are sorted."""
 
 
@@ -39,10 +40,10 @@ class Cuts:
         return Cuts(self.temperature[rows], self.top_k[rows], self.top_p[rows], self.min_p[rows], self.u[rows])
 
 
-def draw(logits: Tensor, cuts: Cuts) -> Tensor:
-    """Token ids of rows whose temperature is above 0 and whose greatest logit is finite. logits: not changed."""
+def draw(logits: Tensor, greatest: Tensor, cuts: Cuts) -> Tensor:
+    """Token ids of rows whose temperature is above 0. logits: not changed.  greatest: of each row, and finite."""
     rows, size = logits.shape
-    scaled = _scaled(logits, cuts.temperature)
+    scaled = _scaled(logits, greatest, cuts.temperature)
     limited = cuts.top_k < size
     nucleus = cuts.top_p < 1.0
     tokens = torch.zeros(rows, dtype=torch.int64, device=logits.device)
@@ -54,10 +55,12 @@ def draw(logits: Tensor, cuts: Cuts) -> Tensor:
         floor = _floor(part.min_p)
         if bool((part.min_p > 0).any()):
             weights.masked_fill_(weights < floor, -torch.inf)
-        sums = weights.exp_().view(len(summed), -1, BLOCK).sum(-1, dtype=torch.float64).cumsum(-1)
+        sums = weights.exp_().view(len(summed), -1, BLOCK).sum(-1).cumsum(-1, dtype=torch.float64)
         mass[summed] = sums[:, -1]
         whole = ~nucleus[summed]
-        if bool(whole.any()):
+        if bool(whole.all()):
+            tokens[summed] = _from_all(weights, sums, part.u)
+        elif bool(whole.any()):
             at = torch.nonzero(whole).flatten()
             tokens[summed[at]] = _from_all(weights[at], sums[at], part.u[at])
     open_rows = torch.nonzero(limited | nucleus).flatten()
@@ -71,13 +74,13 @@ def draw(logits: Tensor, cuts: Cuts) -> Tensor:
     return tokens
 
 
-def _scaled(logits: Tensor, temperature: Tensor) -> Tensor:
+def _scaled(logits: Tensor, greatest: Tensor, temperature: Tensor) -> Tensor:
     """(logit - greatest) / temperature, padded with -inf to whole blocks; float32."""
     rows, size = logits.shape
     padded = torch.full((rows, -(-size // BLOCK) * BLOCK), -torch.inf, dtype=torch.float32, device=logits.device)
     body = padded[:, :size]
     body.copy_(logits)
-    body.sub_(body.max(-1, keepdim=True).values).div_(temperature.float().unsqueeze(1))
+    body.sub_(greatest.float().unsqueeze(1)).div_(temperature.float().unsqueeze(1))
     return padded
 
 

@@ -60,7 +60,7 @@ def _choose(logits: Tensor, rows: Sequence[History]) -> list[int | None]:
     if len(at):
         members = [rows[i] for i in at.tolist()]
         part = logits if len(members) == len(rows) else logits[at]
-        first[at] = draw(part, _cuts(members, logits.shape[1], logits.device))
+        first[at] = draw(part, greatest[at], _cuts(members, logits.shape[1], logits.device))
     return [token if fine else None for token, fine in zip(first.tolist(), finite.tolist(), strict=True)]
 
 
