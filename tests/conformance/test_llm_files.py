@@ -201,6 +201,26 @@ def test_a_gguf_file_that_cannot_be_run_is_named_with_the_reason(gguf: Any, tmp_
         Runner.load(tmp_path / "model.gguf", "float32")
 
 
+@pytest.mark.parametrize("stored", ["Q4_0", "Q4_1", "Q8_0"])
+def test_quantised_weights_used_as_they_lie_are_no_further_off_than_unpacked_ones(
+    gguf: Any, stored: str, tmp_path: Path, monkeypatch: Any
+) -> None:
+    for name, size in {"hidden_size": 96, "intermediate_size": 160}.items():
+        monkeypatch.setitem(llm_models.SMALL, name, size)
+    model = llm_models.make("llama", tmp_path)
+    write_gguf(model, "llama", tmp_path / "model.gguf", stored)
+    prompt = llm_models.prompts(2, 3)[1]
+    exact = logits(Runner.load(tmp_path / "model.gguf", "float32"), prompt)
+    found = [
+        logits(Runner.load(tmp_path / "model.gguf", "bfloat16", quantised=quantised), prompt)
+        for quantised in (True, False)
+    ]
+    if torch.equal(*found):
+        pytest.skip("needs a C++ compiler, and a processor with AVX-512 and bfloat16")
+    off = [(one - exact).norm() / exact.norm() for one in found]
+    assert off[0] < 1.2 * off[1] < 0.2
+
+
 SMOLLM2 = [
     [1, 4093, 198, 1780, 314, 260, 3575, 282, 4649, 47, 2, 198, 1, 520, 9531, 198],
     [504, 2988, 282, 260, 3575],

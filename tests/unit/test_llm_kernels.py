@@ -14,7 +14,7 @@ torch = pytest.importorskip("torch", reason="needs the extra: pip install headwa
 
 from headway.llm.plan.request import SequenceId  # noqa: E402
 from headway.llm.plan.step import Row, StepPlan  # noqa: E402
-from headway.llm.run import kernels, linear  # noqa: E402
+from headway.llm.run import kernels, linear, quantised  # noqa: E402
 from headway.llm.run.batch import Batch, batch_of  # noqa: E402
 from headway.llm.run.config import ModelConfig, Rope  # noqa: E402
 from headway.llm.run.fast_ops import FastOps  # noqa: E402
@@ -161,6 +161,42 @@ def test_packed_weights_give_what_plain_ones_do() -> None:
         for b in (None, bias):
             expected = linear.plain(weight, b)(x).float()
             assert (make(weight, b)(x).float() - expected).abs().max() < 0.02 * expected.abs().max()
+
+
+@pytest.mark.parametrize("kind", ["Q4_0", "Q4_1", "Q8_0"])
+def test_quantised_weights_are_what_they_unpack_to(kind: str, threads: int) -> None:
+    gguf = pytest.importorskip("gguf", reason="needs the extra: pip install headway[llm]")
+    found = kernels.kernels()
+    if found is None or not found.hw_has_few():
+        pytest.skip("needs a processor with AVX-512 and bfloat16")
+    torch.manual_seed(6)
+    stored = gguf.GGMLQuantizationType[kind]
+    for out, width in ((1, 32), (200, 96), (70, 1504)):
+        data = [gguf.quantize(torch.randn(out, width).numpy(), stored) for _ in range(2)]
+        blocks = quantised.joined([quantised.blocks_of(part, kind) for part in data])
+        assert blocks is not None
+        dense = torch.cat([torch.from_numpy(gguf.dequantize(part, stored)) for part in data])
+        bias = torch.randn(2 * out).bfloat16()
+        for rows in range(1, 8):
+            x = torch.randn(rows, width).bfloat16()
+            many = lambda x: torch.full((len(x), 2 * out), 7.0)  # noqa: E731, B023
+            ours = quantised.few_rows(found, blocks, bias, many)(x)
+            if rows > quantised.FEW:
+                assert (ours == 7).all()
+            else:
+                expected = x.float() @ dense.T
+                rounded = expected.bfloat16() + bias
+                assert (ours.float() - rounded.float()).abs().max() <= 2**-7 * float(expected.abs().max())
+
+
+def test_what_is_quantised_in_several_ways_is_unpacked() -> None:
+    gguf = pytest.importorskip("gguf", reason="needs the extra: pip install headway[llm]")
+    parts = []
+    for kind in ("Q4_1", "Q8_0", "Q5_0"):
+        data = gguf.quantize(torch.randn(4, 64).numpy(), gguf.GGMLQuantizationType[kind])
+        parts.append(quantised.blocks_of(data, kind))
+    assert parts[2] is None and parts[0] is not None
+    assert quantised.joined(parts[:2]) is None and quantised.joined([parts[0], None]) is None
 
 
 def test_weights_that_cannot_be_packed_stay_plain(monkeypatch: Any, caplog: Any) -> None:

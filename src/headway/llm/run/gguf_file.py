@@ -12,6 +12,7 @@ from torch import Tensor
 
 from headway.llm.run.config import ModelConfig, Rope
 from headway.llm.run.errors import ModelError
+from headway.llm.run.quantised import KINDS, Blocks, blocks_of
 from headway.llm.run.weights import Weights
 
 FAMILIES = {"llama": "llama", "qwen2": "qwen2", "qwen3": "qwen3", "gemma3": "gemma3_text"}
@@ -64,9 +65,12 @@ def from_file(file: Path) -> tuple[ModelConfig, Weights]:
     except ModelError as error:
         raise ModelError(f"{file}: {error}") from None
     read: dict[str, Callable[[], Tensor]] = {}
+    blocks: dict[str, Callable[[], Blocks | None]] = {}
     for tensor in reader.tensors:
-        read[_name(tensor.name, config.family)] = _reader(gguf, tensor, config)
-    return config, Weights(str(file), read)
+        name = _name(tensor.name, config.family)
+        read[name] = _reader(gguf, tensor, config)
+        blocks[name] = _as_it_lies(tensor, config)
+    return config, Weights(str(file), read, blocks)
 
 
 def _config(said: dict[str, Any], shapes: dict[str, list[int]], ends: tuple[int, ...]) -> ModelConfig:
@@ -144,14 +148,25 @@ def _reader(gguf: Any, tensor: Any, config: ModelConfig) -> Callable[[], Tensor]
             raise ModelError(
                 f"{tensor.name} is quantised as {tensor.tensor_type.name}, which is not supported"
             ) from None
-        plain = torch.from_numpy(values.copy())
-        heads = {"attn_q": config.heads, "attn_k": config.kv_heads}.get(tensor.name.split(".")[-2])
-        return _unpermuted(plain, heads) if heads and config.family == "llama" else plain
+        return _in_order(torch.from_numpy(values.copy()), tensor.name, config)
 
     return read
 
 
-def _unpermuted(tensor: Tensor, heads: int) -> Tensor:
-    """Files of llamas have queries and keys in the order in which neighbours turn together, not halves."""
+def _as_it_lies(tensor: Any, config: ModelConfig) -> Callable[[], Blocks | None]:
+    def read() -> Blocks | None:
+        kind = tensor.tensor_type.name
+        if kind not in KINDS:
+            return None
+        return blocks_of(_in_order(torch.from_numpy(tensor.data.copy()), tensor.name, config).numpy(), kind)
+
+    return read
+
+
+def _in_order(tensor: Tensor, name: str, config: ModelConfig) -> Tensor:
+    """Files of llamas have rows of queries and keys in the order in which neighbours turn together, not halves."""
+    heads = {"attn_q": config.heads, "attn_k": config.kv_heads}.get(name.split(".")[-2])
+    if not heads or config.family != "llama":
+        return tensor
     pairs = tensor.reshape(heads, -1, 2, *tensor.shape[1:])
     return pairs.transpose(1, 2).reshape(tensor.shape)

@@ -1,4 +1,4 @@
-"""The compiled kernels of `kernels.cpp`: built by whatever C++ compiler there is, once for each kind of processor.
+"""The compiled kernels, `kernels.cpp`: built by whatever C++ compiler there is, once for each kind of processor.
 
 Takes about two seconds, at set-up (`python -m headway.llm.run.kernels`) or when a model is first loaded. It needs no
 headers but the compiler's own. The library's threads are those of torch: both ask for the same libgomp.
@@ -20,6 +20,7 @@ from pathlib import Path
 import headway
 
 SOURCE = Path(__file__).with_name("kernels.cpp")
+HEADERS = ("numbers.h", "attention.h", "quantised.h")
 FOLDER = Path(headway.__file__).parent / "_kernels"
 FLAGS = (
     *("-O3", "-march=native", "-mprefer-vector-width=512", "-std=c++17", "-shared", "-fPIC", "-fopenmp", "-w"),
@@ -36,6 +37,8 @@ SIGNATURES = {
     "hw_add_norm": (N, L, L, P, P, P, F, P, N),
     "hw_gated": (N, L, L, P, P, N, N),
     "hw_rope_write": (N, L, L, L, L, P, P, P, P, L, P, P, P, P, F, N),
+    "hw_has_few": (),
+    "hw_few": (N, L, L, L, P, P, P, P, P, N),
     "hw_attend": (N, L, P, P, P, P, L, L, L, L, L, P, P, P, P, F, L, N),
 }
 
@@ -45,8 +48,9 @@ class BuildError(Exception):
 
 
 def library(folder: Path = FOLDER) -> Path:
-    """Where the library for this source, this compiler and this processor lies, or would lie."""
-    whole = sha256(SOURCE.read_bytes() + " ".join((*FLAGS, _compiler() or "", _processor())).encode())
+    """Where the library for these sources, this compiler and this processor lies, or would lie."""
+    sources = b"".join(file.read_bytes() for file in (SOURCE, *map(SOURCE.with_name, HEADERS)))
+    whole = sha256(sources + " ".join((*FLAGS, _compiler() or "", _processor())).encode())
     return folder / f"kernels-{whole.hexdigest()[:24]}.so"
 
 
@@ -78,7 +82,7 @@ def kernels() -> ctypes.CDLL | None:
         loaded = ctypes.CDLL(str(build()))
         for name, types in SIGNATURES.items():
             function = getattr(loaded, name)
-            function.argtypes, function.restype = types, None
+            function.argtypes, function.restype = types, None if types else N
         return loaded
     except (BuildError, OSError, AttributeError) as error:
         _log.warning("language models run without compiled kernels, several times slower: %s", error)

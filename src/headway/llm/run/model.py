@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import torch
 from torch import Tensor
@@ -14,7 +15,11 @@ from headway.llm.run.config import ModelConfig
 from headway.llm.run.kv import KeysAndValues
 from headway.llm.run.linear import Linear, Make
 from headway.llm.run.ops import Kind, Ops
+from headway.llm.run.quantised import Blocks, joined
 from headway.llm.run.weights import Weights
+
+Few: TypeAlias = Callable[[Blocks, Tensor | None, Linear], Linear]
+"""A linear map of quantised weights, a bias, and the map for more rows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,22 +39,28 @@ class Layer:
 
 
 class Model:
-    def __init__(self, config: ModelConfig, weights: Weights, ops: Ops, make: Make, dtype: torch.dtype) -> None:
-        """Takes all that is in `weights`. ModelError where that is not what the configuration says."""
+    def __init__(
+        self, config: ModelConfig, weights: Weights, ops: Ops, make: Make, dtype: torch.dtype, few: Few | None = None
+    ) -> None:
+        """Takes all that is in `weights`. few: what makes of quantised weights a map for few rows.
+        ModelError where the weights are not what the configuration says."""
         self.config = c = config
         self._ops = ops
         self._weights = weights
         self._dtype = dtype
         self._make = make
+        self._few = few
         divisors = weights.maybe("rope_divisors", (c.head_size // 2,))
         pairs = list(dict.fromkeys(zip(c.ropes, c.windows, strict=True)))
         self._kinds = [Kind(rope.frequencies(r, c.head_size, divisors), window) for r, window in pairs]
+        head_name = "model.embed_tokens.weight" if c.tied else "lm_head.weight"
+        head_blocks = weights.blocks(head_name) if few else None
         self._embeddings = weights.take("model.embed_tokens.weight", (c.vocabulary, c.width)).to(dtype)
         self._scale = float(torch.tensor(c.embedding_scale, dtype=dtype))
         self._layers = [self._layer(n, pairs.index((c.ropes[n], c.windows[n]))) for n in range(c.layers)]
         self._norm = self._norm_of("model.norm", c.width)
-        head = self._embeddings if c.tied else weights.take("lm_head.weight", (c.vocabulary, c.width)).to(dtype)
-        self._head = make(head, None)
+        head = self._embeddings if c.tied else weights.take(head_name, (c.vocabulary, c.width)).to(dtype)
+        self._head = self._map(head, None, head_blocks)
         weights.finish()
         del self._weights
 
@@ -78,6 +89,8 @@ class Model:
 
     def _joined(self, at: str, parts: dict[str, int], width: int) -> Linear:
         """Maps of the same input as one. parts: how wide the output of each is."""
+        names = [f"{at}{name}.weight" for name in parts]
+        blocks = joined([self._weights.blocks(name) for name in names]) if self._few else None
         taken = [self._weights.take(f"{at}{name}.weight", (out, width)) for name, out in parts.items()]
         biases = [self._weights.maybe(f"{at}{name}.bias", (out,)) for name, out in parts.items()]
         bias = None
@@ -85,7 +98,11 @@ class Model:
             sizes = parts.values()
             bias = torch.cat([torch.zeros(n) if b is None else b.float() for b, n in zip(biases, sizes, strict=True)])
             bias = bias.to(self._dtype)
-        return self._make(torch.cat([part.to(self._dtype) for part in taken]), bias)
+        return self._map(torch.cat([part.to(self._dtype) for part in taken]), bias, blocks)
+
+    def _map(self, weight: Tensor, bias: Tensor | None, blocks: Blocks | None) -> Linear:
+        many = self._make(weight, bias)
+        return many if blocks is None or self._few is None else self._few(blocks, bias, many)
 
     def states(self, batch: Batch, kv: KeysAndValues, wanted: Tensor) -> Tensor:
         """Writes the keys and values of the batch's tokens. -> [wanted, width]: the last states, normed.

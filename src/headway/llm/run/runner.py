@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -31,6 +32,7 @@ from headway.llm.run.fast_ops import FastOps
 from headway.llm.run.kv import KeysAndValues, block_bytes
 from headway.llm.run.model import Model, ranges
 from headway.llm.run.ops import Ops
+from headway.llm.run.quantised import few_rows
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
@@ -59,11 +61,18 @@ class Runner:
 
     @classmethod
     def load(
-        cls, path: str | Path, dtype: str = "bfloat16", threads: int = 0, compiled: bool = True, packed: bool = True
+        cls,
+        path: str | Path,
+        dtype: str = "bfloat16",
+        threads: int = 0,
+        compiled: bool = True,
+        packed: bool = True,
+        quantised: bool = True,
     ) -> Runner:
         """path: a folder with config.json and safetensors, or a GGUF file.  dtype: float32 or bfloat16, of weights,
         states, keys and values.  threads: of the process from now on; 0 = as they are.
-        compiled, packed: kernels and weights in the form that is fastest here, where they can be had.
+        compiled, packed, quantised: kernels, weights in the form that is fastest here, and for few rows as they lie in
+        a GGUF file, each where it can be had.
         ModelError for what is not supported; ValueError for another dtype."""
         if dtype not in DTYPES:
             raise ValueError(f"dtype is {dtype!r}; supported are {', '.join(DTYPES)}")
@@ -80,7 +89,10 @@ class Runner:
             found = kernels.kernels() if compiled else None
             ops = Ops(config) if found is None else FastOps(config, found, kind)
             make = linear.maker(kind) if packed else linear.plain
-            return cls(Model(config, tensors, ops, make, kind), ops, kind)
+            few = None
+            if quantised and found is not None and kind == torch.bfloat16 and found.hw_has_few():
+                few = partial(few_rows, found)
+            return cls(Model(config, tensors, ops, make, kind, few), ops, kind)
 
     def block_bytes(self, block_size: int) -> int:
         """Of a block's keys and values, all layers together."""

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from headway.llm.run.config import ModelConfig, from_huggingface
 from headway.llm.run.errors import ModelError
+from headway.llm.run.quantised import Blocks
 
 IGNORED = ("rotary_emb.inv_freq", "vision_tower.", "multi_modal_projector.")
 """In names of tensors that nothing here needs."""
@@ -20,9 +21,20 @@ IGNORED = ("rotary_emb.inv_freq", "vision_tower.", "multi_modal_projector.")
 class Weights:
     """Each tensor is read when it is taken, and taken once: `finish` says what nobody took."""
 
-    def __init__(self, where: str, read: Mapping[str, Callable[[], Tensor]]) -> None:
+    def __init__(
+        self,
+        where: str,
+        read: Mapping[str, Callable[[], Tensor]],
+        blocks: Mapping[str, Callable[[], Blocks | None]] | None = None,
+    ) -> None:
+        """blocks: the same tensors as they lie, where they are quantised."""
         self._where = where
         self._read = dict(read)
+        self._blocks = blocks or {}
+
+    def blocks(self, name: str) -> Blocks | None:
+        """None where it is not quantised, or in a way that is only ever unpacked."""
+        return self._blocks[name]() if name in self._blocks else None
 
     def take(self, name: str, shape: tuple[int, ...]) -> Tensor:
         """ModelError where there is none, or it has another shape."""
