@@ -12,10 +12,13 @@ import pytest
 from headway.core.policy import BatchPolicy
 from headway.core.scheduler import Scheduler
 from headway.core.units import SECOND, Instant
+from headway.sim import engine_fairness
+from headway.sim.engine_worlds import run_engine_world
 from headway.sim.fair_worlds import FairWorldFailed, run_fair_world
 from headway.sim.oracles import Oracle, OracleViolation
 from headway.sim.tenants import TenantLoad, TenantScenario, burst, requests, simulate_tenants
 from headway.sim.worlds import WorldFailed, run_world
+from tests.canary.engines import ENGINES
 from tests.canary.failures import FAILURES
 from tests.canary.fair import FAIR
 from tests.canary.planted import CANARIES, UNORDERED, Canary, plant
@@ -25,6 +28,7 @@ BUDGET = (1, 2, 4, 6, 7, 8, 11, 20, 41, 47, 49, 80, 86, 98, 301, 556, 3, 9, 15, 
 FAIR_BUDGET = ((1, False), (2, False), (4, False), (9, True), (45, False))
 """Seeds of fair worlds, and whether with deadlines."""
 FAILURES_BUDGET = (2, 4, 7, 8, 9, 17, 36, 38, 112, 204)
+ENGINES_BUDGET = (9, 1, 7, 6, 3, 29)
 ORDER_BUDGET = ("1", "25")
 HASH_SEEDS = ("1", "2", "3", "4", "5")
 ROOT = Path(__file__).parents[2]
@@ -54,6 +58,26 @@ def test_the_worlds_notice_that_about_failures(canary: Canary) -> None:
     with pytest.raises(WorldFailed):
         for seed in FAILURES_BUDGET:
             run_world(seed, scheduler)
+
+
+def test_a_clean_core_passes_the_worlds_of_engines_that_must_catch_the_bugs() -> None:
+    for seed in ENGINES_BUDGET:
+        run_engine_world(seed)
+
+
+@pytest.mark.parametrize("canary", ENGINES, ids=str)
+def test_the_worlds_of_engines_notice_that(canary: Canary) -> None:
+    scheduler = plant(canary)
+    with pytest.raises(WorldFailed):
+        for seed in ENGINES_BUDGET:
+            run_engine_world(seed, scheduler)
+
+
+def test_backlogged_tenants_drift_apart_where_what_engines_report_is_not_charged() -> None:
+    scheduler = plant(Canary("engines serve for nothing", "engines", "if served.service:", "if False:"))
+    assert engine_fairness.run(1).of_bound < 1
+    with pytest.raises(OracleViolation, match="are allowed"):
+        engine_fairness.run(1, scheduler=scheduler())
 
 
 def test_a_clean_core_passes_the_fair_worlds_that_must_catch_the_bugs_of_the_fair_order() -> None:

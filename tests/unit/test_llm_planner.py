@@ -6,7 +6,7 @@ import pytest
 
 from headway.llm.plan.request import SequenceId
 from headway.llm.plan.step import End
-from tests.unit.plan_world import TOKEN, World, prompt
+from tests.unit.plan_world import TOKEN, World, prompt, sizes
 
 
 def test_a_prompt_is_computed_then_a_token_a_step():
@@ -79,3 +79,13 @@ def test_a_row_that_failed_is_void_once_its_request_is_aborted():
     world.planner.abort(1)
     emitted = world.planner.commit([None, TOKEN], world.now)
     assert [each.id.request for each in emitted] == [2] and world.state.counts.void == 1
+
+
+def test_one_that_ends_at_the_wall_of_the_pool_makes_place_in_that_very_plan():
+    world = World(blocks=3, block_size=4)
+    world.add(1, prompt(11), max_tokens=50)
+    world.add(2, prompt(11, start=1), max_tokens=1)
+    world.step()
+    world.step()
+    plan = world.step()
+    assert plan.finished == [(SequenceId(1), End.LENGTH)] and sizes(plan) == {2: 11}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from headway.llm.plan.policy import UNIT
 from headway.llm.plan.request import SequenceId, SequenceRequest
-from headway.llm.plan.tenants import FEW, Tenants
+from headway.llm.plan.tenants import FEW, Service, Tenants
 from tests.unit.plan_world import World, prompt, runs, sequence
 
 
@@ -163,21 +163,39 @@ def test_what_was_served_is_reported_once_and_the_answer_is_built_upon():
     waiting(tenants, 1, "a")
     account = tenants.accounts["a"]
     tenants.charge(account, 10)
-    assert tenants.report() == {"a": 10 * UNIT} and tenants.report() == {}
+    assert tenants.report(1) == [Service("a", 10, 0)] and tenants.report(2) == [Service("a", 0, 0)]
     tenants.charge(account, 5)
-    assert tenants.report() == {"a": 5 * UNIT}
+    assert tenants.report(3) == [Service("a", 5, 0)]
     tenants.charge(account, 1)
-    tenants.learn({"a": 1_000 * UNIT, "never heard of": 5})
-    assert account.counter == 1_001 * UNIT and tenants.report() == {"a": UNIT}
+    tenants.learn([("a", 1_000), ("never heard of", 5)], 2)
+    assert account.counter == 1_006 * UNIT, "what the third report tells is not in the server's value yet"
+    tenants.learn([("a", 1_005)], 3)
+    assert account.counter == 1_006 * UNIT and tenants.report(4) == [Service("a", 1, 0)]
+
+
+def test_what_is_yet_to_be_charged_is_reported_without_regard_to_weight():
+    tenants = Tenants(lambda tenant: 3.0)
+    waiting(tenants, 1, "a")
+    tenants.accounts["a"].reserved = tenants.accounts["a"].units(700)
+    tenants.charge(tenants.accounts["a"], 100)
+    assert tenants.report(1) == [Service("a", 100, 700)]
+
+
+def test_under_a_server_nobody_is_lifted_here():
+    tenants = Tenants(lambda tenant: 1.0)
+    waiting(tenants, 1, "a")
+    tenants.learn([("a", 500)], 0)
+    waiting(tenants, 2, "b")
+    assert tenants.accounts["b"].counter == 0, "it may have been waiting there all the time"
 
 
 def test_the_server_may_know_better_whose_turn_it_is():
     tenants = Tenants(lambda tenant: 1.0)
     waiting(tenants, 1, "a")
     waiting(tenants, 2, "b")
-    tenants.learn({"a": 7 * UNIT, "b": 3 * UNIT})
+    tenants.learn([("a", 7), ("b", 3)], 0)
     assert tenants.first() is tenants.accounts["b"]
-    tenants.learn({"b": 9 * UNIT})
+    tenants.learn([("b", 9)], 0)
     assert tenants.first() is tenants.accounts["a"]
 
 
@@ -232,15 +250,15 @@ def test_who_is_ahead_is_not_forgotten():
 
 def test_who_was_served_is_remembered_until_the_server_knows():
     tenants = Tenants(lambda tenant: 1.0)
-    tenants.report()
+    tenants.report(1)
     waiting(tenants, 1, "a")
     tenants.charge(tenants.accounts["a"], 10)
     leaves(tenants, "a")
     tenants.forget_idle()
-    assert tenants.report() == {"a": 10 * UNIT}
+    assert tenants.report(2) == [Service("a", 10, 0)]
     tenants.forget_idle()
     assert list(tenants.accounts) == ["a"]
-    tenants.learn({"a": 10 * UNIT})
+    tenants.learn([("a", 10)], 2)
     tenants.forget_idle()
     assert tenants.accounts == {}
 

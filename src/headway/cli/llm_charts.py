@@ -50,8 +50,9 @@ def _panels(recorders: dict[str, Recorder], panel: Panel, label: str, title: str
         axes.set_title(f"{title} ({name})" if len(recorders) > 1 else title)
         axes.set_ylim(bottom=0 if axes.get_yscale() != "log" else None)
     assert last is not None
-    for axes in rows[1:]:
-        axes.sharey(rows[0])
+    least, most = (list(limits) for limits in zip(*(axes.get_ylim() for axes in rows), strict=True))
+    for axes in rows:
+        axes.set_ylim(min(least), max(most))
     longest = max((Series(_timeline(r), sorted(r.tenants)) for r in recorders.values()), key=lambda s: s.times[-1])
     return finish(figure, rows, longest)
 

@@ -13,6 +13,7 @@ from headway.core.forecast import foresee
 from headway.core.ids import Part
 from headway.core.limits import Meter, short, take
 from headway.core.outcomes import Outcome
+from headway.core.placing import never
 from headway.core.policy import BatchPolicy
 from headway.core.pool import Pool
 from headway.core.requests import QueuedPart, Request
@@ -87,6 +88,8 @@ def _never(state: State, pool: Pool, candidate: Candidate, now: Instant) -> Reso
             what = f"a part of {part.rows} rows of length {part.length}, {size} bytes,"
             detail = f"{what} exceeds what a batch may hold ({_caps(policy)})"
             return ResolveRequest(request, Outcome.TOO_LARGE, detail)
+    if why_not := never(pool, candidate.longest):
+        return ResolveRequest(request, Outcome.TOO_LARGE, why_not)
     if candidate.rows > policy.max_queued_rows or event.bytes > state.policy.max_queued_bytes:
         detail = f"{candidate.rows} rows and {event.bytes} bytes are more than ever may wait "
         detail += f"({policy.max_queued_rows} and {state.policy.max_queued_bytes})"
@@ -167,6 +170,7 @@ def admit(state: State, pool: Pool, candidate: Candidate, now: Instant) -> None:
     request.doubling = doubling(candidate.longest)
     request.foreseen = candidate.foreseen
     request.meters = candidate.meters
+    request.prefix = event.prefix
     take(candidate.meters, candidate.tokens)
     state.requests[request.id] = request
     state.bytes += event.bytes

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from headway.core.cost import CostModel
 from headway.core.effects import ClearWorker, DeliverTokens, ReportCircuit, ReportMemoryCap
+from headway.core.engines import dissolve, left
 from headway.core.events import (
     BatchCompleted,
     BatchFailed,
     SequenceFailed,
     SequenceFinished,
+    SequenceReturned,
     TokensEmitted,
 )
 from headway.core.ids import BatchId, RequestId, WorkerId
@@ -16,7 +18,7 @@ from headway.core.losses import Loss
 from headway.core.outcomes import Outcome
 from headway.core.pool import Pool
 from headway.core.requests import DONE, RUNNING
-from headway.core.retry import after_failure, after_loss, sequence_after_loss
+from headway.core.retry import after_failure, after_loss, sequence_after_loss, waits_again
 from headway.core.settling import give_back, leave, settle
 from headway.core.state import State
 from headway.core.units import Instant
@@ -84,6 +86,7 @@ def worker_gone(state: State, worker: Worker, loss: Loss, detail: str, now: Inst
     pool.placement.retire(worker)
     del state.workers[worker.id]
     batches, worker.batches = worker.batches, {}
+    dissolve(worker)
     sequences, worker.sequences = worker.sequences, {}
     for batch in batches.values():
         give_back(batch, pool)
@@ -141,6 +144,18 @@ def sequence_failed(state: State, event: SequenceFailed, now: Instant) -> None:
     request.pool.fair.leave(running.account)
 
 
+def sequence_returned(state: State, event: SequenceReturned, now: Instant) -> None:
+    running = _take_sequence(state, event.worker, event.request, event.attempt)
+    if running is None:
+        return
+    request, part = running.part.request, running.part
+    if part.state is RUNNING:
+        request.moved += 1
+        request.paid = event.paid
+        waits_again(state, request.pool, part)
+    request.pool.fair.leave(running.account)
+
+
 def _take_batch(state: State, worker_id: WorkerId, number: BatchId) -> tuple[Worker | None, RunningBatch | None]:
     worker = state.workers.get(worker_id)
     if worker is None:
@@ -162,6 +177,7 @@ def _take_sequence(state: State, worker_id: WorkerId, request: RequestId, attemp
     if running is not None:
         worker = state.workers[worker_id]
         del worker.sequences[request]
+        left(worker, running)
         _lives(state, worker.pool)
         worker.pool.placement.refresh(worker)
         state.touch(worker.pool)

@@ -16,6 +16,8 @@ from typing import TypeAlias
 from headway.core.fairness import Account, FairOrder
 from headway.core.ids import VersionId
 from headway.core.patience import leaves_at
+from headway.core.placing import pick
+from headway.core.policy import Style
 from headway.core.pool import Pool
 from headway.core.queue import KeyQueue
 from headway.core.tenancy import Tenancy
@@ -112,7 +114,7 @@ class Device:
         for pool in self.pools.values():
             if not pool.waiting:
                 continue
-            worker = pool.placement.pick(now)
+            worker = pick(pool, now) if pool.policy.style is Style.SEQUENCE else pool.placement.pick(now)
             if worker is None:
                 self.wake = min(self.wake, pool.placement.next_stage(now))
                 continue
@@ -172,10 +174,20 @@ class Device:
         """Charge what a batch took beyond (or, negative, below) what was charged for it."""
         account.charge(service)
         if service < 0:
-            for tenant_queue in account.queues.values():
-                queue = tenant_queue.queue
-                queue.turns.update(tenant_queue)
-                queue.pool.agenda.update(queue)
+            _sooner(account)
+
+    def release(self, account: Account, amount: int) -> None:
+        """See `Account.release`."""
+        account.release(amount)
+        _sooner(account)
+
+
+def _sooner(account: Account) -> None:
+    """Its counter has become smaller: its turn may come before that of others."""
+    for tenant_queue in account.queues.values():
+        queue = tenant_queue.queue
+        queue.turns.update(tenant_queue)
+        queue.pool.agenda.update(queue)
 
 
 def _entry(queue: KeyQueue) -> tuple[int, Instant, int]:

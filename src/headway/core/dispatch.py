@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from headway.core import engines
 from headway.core.batching import form_batch
 from headway.core.device import Device
 from headway.core.effects import AdmitSequence, DispatchBatch, Reason
@@ -10,6 +11,7 @@ from headway.core.forming import Forming, Setting
 from headway.core.ids import PartRef
 from headway.core.leaving import why
 from headway.core.outcomes import Outcome
+from headway.core.placing import tokens_of
 from headway.core.policy import Style
 from headway.core.pool import Pool
 from headway.core.queue import KeyQueue, TenantQueue
@@ -45,6 +47,8 @@ def decide(state: State, device: Device, now: Instant) -> None:
         else:
             pool.fair.served(leader.account)  # who is promoted moves no time on: it may be ahead of who waits
             _dispatch(state, pool, worker, queue, tenant, start)
+    for pool in device.pools.values():
+        engines.recall(state, pool)
 
 
 def _has_less_left(pool: Pool, head: QueuedPart, start: Instant) -> str:
@@ -106,7 +110,10 @@ def _reason(state: State, pool: Pool, batch: Forming, before: Reason | None, now
 
 
 def _admit(state: State, pool: Pool, worker: Worker, queue: KeyQueue, tenant: TenantQueue, head: QueuedPart) -> None:
-    request = head.request
+    request, engine = head.request, worker.engine
+    if engine is not None and (why_not := engine.never(tokens_of(head))):
+        state.resolve(request, Outcome.TOO_LARGE, why_not)
+        return
     account = tenant.account
     pool.fair.served(account)
     head.state = RUNNING
@@ -114,8 +121,9 @@ def _admit(state: State, pool: Pool, worker: Worker, queue: KeyQueue, tenant: Te
     queue.left((head,), (tenant,))
     pool.taken((head,), (account,))
     request.attempt += 1
-    worker.sequences[request.id] = RunningSequence(head, request.attempt, account)
-    state.effects.append(AdmitSequence(worker.id, request.id, request.attempt, queue.key))
+    running = worker.sequences[request.id] = RunningSequence(head, request.attempt, account)
+    counter = engines.hand_over(worker, engine, running) if engine is not None else 0
+    state.effects.append(AdmitSequence(worker.id, request.id, request.attempt, queue.key, counter, request.paid))
     pool.placement.refresh(worker)
     _after(state, pool, queue, state.now)
 

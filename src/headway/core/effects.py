@@ -64,12 +64,38 @@ class WithdrawBatch:
 @record
 class AdmitSequence:
     """Start this request in an engine. Answered by TokensEmitted*, then SequenceFinished,
-    SequenceFailed or WorkerLost."""
+    SequenceFailed, SequenceReturned or WorkerLost.
+
+    counter: of its tenant, for an engine to order by; see UpdateCounters.
+    paid: tokens of its prompt that are not to be charged again.
+    """
 
     worker: WorkerId
     request: RequestId
     attempt: int
     key: BatchKey
+    counter: int = 0
+    paid: int = 0
+
+
+@record
+class UpdateCounters:
+    """What the virtual counters are, once the engine's report of that number is in them: it orders by them, and by what
+    it has not reported. Without what is charged in advance for prompts that are under way there. Nothing answers it."""
+
+    worker: WorkerId
+    number: int
+    counters: tuple[tuple[Tenant, int], ...]
+
+
+@record
+class TakeBack:
+    """Give this sequence back if it waits: another engine has room for it. Answered by SequenceReturned; by a report
+    that has heard of this, where it has begun; or by whatever ends it."""
+
+    worker: WorkerId
+    request: RequestId
+    attempt: int
 
 
 @record
@@ -204,6 +230,8 @@ Effect: TypeAlias = (
     | WithdrawBatch
     | AdmitSequence
     | AbortSequence
+    | UpdateCounters
+    | TakeBack
     | DeliverTokens
     | ResolveRequest
     | ReportStarvation

@@ -65,6 +65,8 @@ class RequestArrived:
     deadline: when its answer is worthless, in the time of `now`.
     priority: class, 0 = most urgent; an index into ServerPolicy.patience (clamped).
     content: what all of its inputs hash to; 0: not known, and only needed where some content is in quarantine.
+    prefix: what beginnings of a prompt hash to, as (tokens, hash), the longest last: an engine that has computed one
+        of them is sought for it. A few, as each is remembered.
     """
 
     request: RequestId
@@ -75,6 +77,7 @@ class RequestArrived:
     deadline: Instant = NEVER
     priority: int = 1
     content: int = 0
+    prefix: tuple[tuple[int, int], ...] = ()
 
 
 @record
@@ -245,7 +248,7 @@ class BatchFailed:
 class TokensEmitted:
     """A sequence moved on by `count` results, the first of which has the index `first`.
 
-    service: device time to charge for them.
+    service: device time to charge for them; 0 of an engine, which tells of it in EngineReported.
     """
 
     worker: WorkerId
@@ -270,6 +273,53 @@ class SequenceFailed:
     attempt: int
     outcome: Outcome
     detail: str
+
+
+@record
+class Served:
+    """service: device time that a tenant was given in an engine and that was not reported before: by what tokens cost,
+        as measured. What is computed again is nobody's.
+    owed: the same, of the prompts under way, that is yet to be computed.
+    """
+
+    tenant: Tenant
+    service: Duration
+    owed: Duration = 0
+
+
+@record
+class EngineReported:
+    """An engine has made a step, or has nothing to make one with.
+
+    number: of the report, counted from 1: an earlier one that comes late is void.
+    heard: how many AdmitSequence and TakeBack it had received by then, of all that it was ever sent.
+    sequences, kv_blocks: free then, and not needed by what runs for its next step.
+    prefilling: tokens of prompts under way that are yet to be computed.
+    served: each tenant that has something there, or had and was not reported since.
+    waiting: (request, attempt) of what waits there: it holds no blocks.
+    forgot: hashes of prefixes that its cache no longer holds.
+    Before what of the same step answers a sequence: who leaves by that is still there to be charged.
+    """
+
+    worker: WorkerId
+    number: int
+    heard: int
+    sequences: int
+    kv_blocks: int
+    prefilling: int = 0
+    served: tuple[Served, ...] = ()
+    waiting: tuple[tuple[RequestId, int], ...] = ()
+    forgot: tuple[int, ...] = ()
+
+
+@record
+class SequenceReturned:
+    """It was taken back, and the engine has nothing of it any more. paid: tokens of its prompt that were charged."""
+
+    worker: WorkerId
+    request: RequestId
+    attempt: int
+    paid: int
 
 
 Event: TypeAlias = (
@@ -297,4 +347,6 @@ Event: TypeAlias = (
     | TokensEmitted
     | SequenceFinished
     | SequenceFailed
+    | EngineReported
+    | SequenceReturned
 )

@@ -111,6 +111,12 @@ class Account:
         self.pending += amount
         return amount
 
+    def release(self, amount: int) -> None:
+        """So much of what was reserved has not run, or is charged by now."""
+        self.counter -= amount
+        self.pending -= amount
+        self.received -= int(amount * self.weight)
+
 
 class Starved(NamedTuple):
     """ahead: who is furthest ahead of it ("" = nobody).  since: when that was found."""
@@ -216,6 +222,19 @@ class FairOrder:
             debtors = self._debtors
             while debtors and debtors[0][0] <= self.virtual_time:
                 self._forget(heappop(debtors)[1])
+
+    def charge(self, tenant: Tenant, service: Duration) -> None:
+        """It received so much of the device, in nanoseconds. Who has left meanwhile owes it, unless nobody is left."""
+        account = self.accounts.get(tenant)
+        if account is not None:
+            account.charge(service)
+            account.tally.received += service
+        elif self._active:
+            account = Account(tenant, self.tenancy.weight(tenant), self.virtual_time, self.clock.tallies.of(tenant))
+            self.accounts[tenant] = account
+            account.charge(service)
+            account.tally.received += service
+            self._idle(account)
 
     def counted(self, account: Account, waiting: int) -> int:
         """Of so many parts that wait, those that may lengthen a batch of this tenant's: as many as if nobody had more

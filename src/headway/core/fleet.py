@@ -106,7 +106,7 @@ def worker_ready(state: State, event: WorkerReady, now: Instant) -> None:
     if worker is None:
         return  # it was given up while it was starting
     worker.become(WorkerState.READY)
-    worker.capacity = event.capacity
+    worker.can_hold(event.capacity)
     pool = worker.pool
     pool.cost.seed(event.measurements)
     if pool.linger is not None:
@@ -150,7 +150,7 @@ def capacity_changed(state: State, event: CapacityChanged, now: Instant) -> None
     worker = state.workers.get(event.worker)
     if worker is None:
         return
-    worker.capacity = event.capacity
+    worker.can_hold(event.capacity)
     worker.pool.placement.refresh(worker)
     state.touch(worker.pool)
 

@@ -70,13 +70,18 @@ class Capacity(NamedTuple):
     """What a worker can hold, as it reports it. 0 means: not this kind of worker, or not limited.
 
     batch_slots: batches it takes at once (fixed-cost models).
-    sequences: sequences an engine runs at once (autoregressive models).
-    kv_blocks: free blocks of its key-value pool.
+    sequences: that it runs at once (streaming and autoregressive models).
+    kv_blocks: of an engine's key-value pool, in all.  block_size: tokens that each holds; more than 0: it is an engine
+        that plans its steps itself and reports on them.
+    step_tokens: that it computes in a step at most.  max_context: tokens of a sequence, prompt and output.
     """
 
     batch_slots: int = 1
     sequences: int = 0
     kv_blocks: int = 0
+    block_size: int = 0
+    step_tokens: int = 0
+    max_context: int = 0
 
 
 class Measurement(NamedTuple):

@@ -7,13 +7,14 @@ from collections import Counter
 from headway.core.device import Device
 from headway.core.errors import InvariantViolation
 from headway.core.patience import leaves_at
+from headway.core.placing import engines_of, pick
 from headway.core.pool import Pool
 from headway.core.requests import GONE, RUNNING, WAITING, Request
 from headway.core.room import Room
 from headway.core.shares import units
 from headway.core.state import State
 from headway.core.units import NEVER, Instant
-from headway.core.workers import WorkerState
+from headway.core.workers import Worker, WorkerState
 
 
 def check(state: State) -> None:
@@ -25,6 +26,7 @@ def check(state: State) -> None:
         _sums(state, pool)
     for device in state.devices.values():
         _accounts(device)
+        _pending(device)
         _cores(device)
         _nothing_is_stuck(state, device)
     _require(
@@ -60,6 +62,7 @@ def _workers(state: State, pool: Pool) -> None:
         _require(
             worker.has_room == (worker.id in pool.placement.free), f"{story}: room {worker.has_room}, index disagrees"
         )
+        _engine(worker, story)
         for batch in worker.batches.values():
             keys = {part.request.key for part in batch.members}
             _require(keys == {batch.key}, f"batch {batch.id} of {story} holds keys {keys}")
@@ -67,6 +70,36 @@ def _workers(state: State, pool: Pool) -> None:
             _require(rows == batch.rows, f"batch {batch.id} of {story}: {rows} rows, {batch.rows} counted")
             for part in batch.members:
                 _require(part.state in (RUNNING, GONE), f"batch {batch.id} of {story}: {part.ref} is {part.state}")
+
+
+def _engine(worker: Worker, story: str) -> None:
+    """Each order that it may not have heard of is counted on top of its report, exactly once."""
+    engine = worker.engine
+    if engine is None:
+        return
+    _require(engine.heard <= engine.orders, f"{story} has heard of {engine.heard} orders, of {engine.orders} given")
+    for id, running in worker.sequences.items():
+        unheard = running.order > engine.heard
+        _require(not unheard or id in engine.waiting, f"{story} has not heard of {id}, and it is not counted")
+        _require(not running.reserved or id in engine.waiting, f"{story} has begun with {id}, and it is charged ahead")
+    for id, running in engine.waiting.items():
+        _require(worker.sequences.get(id) is running, f"{id} waits in {story}, which does not have it")
+
+
+def _pending(device: Device) -> None:
+    """What accounts are charged in advance is what runs, or is owed to engines."""
+    pending: Counter[str] = Counter()
+    for worker in (worker for pool in device.pools.values() for worker in pool.placement.workers.values()):
+        for account, amount in (charge for batch in worker.batches.values() for charge in batch.charges):
+            pending[account.tenant] += amount
+        for running in worker.sequences.values():
+            pending[running.account.tenant] += running.reserved
+        if worker.engine is not None:
+            for tenant, (account, amount) in worker.engine.owed.items():
+                pending[tenant] += amount if device.fair.accounts.get(tenant) is account else 0
+    counted = {a.tenant: a.pending for a in device.fair.accounts.values() if a.pending}
+    expected = {tenant: amount for tenant, amount in pending.items() if amount}
+    _require(counted == expected, f"{device.name}: charged in advance {expected}, counted {counted}")
 
 
 def _queues(state: State, pool: Pool) -> None:
@@ -197,6 +230,8 @@ def _stages_first(device: Device, ready: list[Pool], now: Instant) -> bool:
 
 def _could_leave(state: State, pool: Pool) -> bool:
     reasons = (pool.reason(queue, state.now) for queue in pool.keys.values())
+    if engines_of(pool) and pick(pool, state.now) is None:
+        return False  # no engine takes the one whose turn it is, and nobody passes it
     return bool(pool.placement.free) and any(reason is not None for reason in reasons)
 
 

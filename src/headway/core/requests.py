@@ -36,6 +36,8 @@ class Request:
 
     unfinished: parts that are not DONE.  waiting: parts that are WAITING.
     emitted: results of a sequence that were passed on.
+    moved: how often an engine gave it back for another.  paid: tokens of its prompt that its tenant has paid for.
+    prefix: what beginnings of its prompt hash to: (tokens, hash), the longest last.
     begun: something of it was handed to a worker; whatever becomes of that, its room is not taken back any more.
     doubling: of the length of its longest part: the range of lengths that it counts in.
     foreseen: from its arrival until it is answered, as was expected then; 0: nobody asked.
@@ -55,8 +57,11 @@ class Request:
         "id",
         "key",
         "meters",
+        "moved",
+        "paid",
         "parts",
         "pool",
+        "prefix",
         "priority",
         "tenant",
         "unfinished",
@@ -91,6 +96,8 @@ class Request:
         self.doubling = 0
         self.foreseen: Duration = 0
         self.meters: tuple[Meter, ...] = ()
+        self.moved = self.paid = 0
+        self.prefix: tuple[tuple[int, int], ...] = ()
 
 
 class QueuedPart:

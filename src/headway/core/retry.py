@@ -100,8 +100,8 @@ def sequence_after_loss(state: State, pool: Pool, running: RunningSequence, loss
         _give_up(state, [part], Outcome.MAY_HAVE_RUN, cause)
     elif request.emitted:
         _lost(state, pool, [part], f"{cause} after {request.emitted} results")
-    elif loss.blames and request.attempt >= pool.policy.max_attempts:
-        _lost(state, pool, [part], f"{cause}, {request.attempt} times")
+    elif loss.blames and request.attempt - request.moved >= pool.policy.max_attempts:
+        _lost(state, pool, [part], f"{cause}, {request.attempt - request.moved} times")
     elif not pool.budget.affords(state.now):
         _lost(state, pool, [part], f"{cause}, and too many of {pool.version} were tried again of late")
     else:
@@ -172,14 +172,19 @@ def _back(state: State, pool: Pool, parts: list[QueuedPart], how: Remedy, cause:
     for old in parts:
         if old.state is not RUNNING:
             continue  # it was hopeless, or another part of its request was
-        part = old.again(old.apart if apart is None else apart)
-        old.state = GONE
-        old.request.parts[old.index] = part
-        queue = pool.push(part)
-        state.timers.arm(pool, queue, state.now)
-        back.append(part.ref)
+        back.append(waits_again(state, pool, old, apart).ref)
     if back:
         state.effects.append(RetryParts(pool.version, tuple(back), how, cause))
+
+
+def waits_again(state: State, pool: Pool, old: QueuedPart, apart: int | None = None) -> QueuedPart:
+    """In its old place."""
+    part = old.again(old.apart if apart is None else apart)
+    old.state = GONE
+    old.request.parts[old.index] = part
+    queue = pool.push(part)
+    state.timers.arm(pool, queue, state.now)
+    return part
 
 
 def _lost(state: State, pool: Pool, parts: Iterable[QueuedPart], detail: str) -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from headway.core import admission, answers, fleet, snapshot
+from headway.core import admission, answers, engines, fleet, snapshot
 from headway.core.device import Device
 from headway.core.dispatch import decide
 from headway.core.effects import Effect
@@ -24,6 +24,7 @@ from headway.core.events import (
     DeviceLost,
     DeviceRecovered,
     DrainStarted,
+    EngineReported,
     Event,
     MemoryPressureChanged,
     QuarantineLifted,
@@ -33,6 +34,7 @@ from headway.core.events import (
     RequestCancelled,
     SequenceFailed,
     SequenceFinished,
+    SequenceReturned,
     ServerConfigured,
     TokensEmitted,
     VersionConfigured,
@@ -78,6 +80,8 @@ _APPLY: dict[type, Callable[[State, Any, Instant], None]] = {
     TokensEmitted: answers.tokens_emitted,
     SequenceFinished: answers.sequence_finished,
     SequenceFailed: answers.sequence_failed,
+    SequenceReturned: answers.sequence_returned,
+    EngineReported: engines.reported,
     WorkerStarting: fleet.worker_starting,
     WorkerReady: fleet.worker_ready,
     WorkerDraining: fleet.worker_draining,

@@ -12,6 +12,7 @@ from typing import Any
 
 from headway.core.cost import CostModel
 from headway.core.device import Device
+from headway.core.engine import Engine
 from headway.core.ids import BatchKey, Capacity, PartRef, RequestId, VersionId
 from headway.core.linger import Linger
 from headway.core.policy import BatchPolicy, ServerPolicy, Style
@@ -22,7 +23,7 @@ from headway.core.state import State
 from headway.core.tenancy import RateLimit, TenantPolicy
 from headway.core.workers import RunningBatch, RunningSequence, Worker, WorkerState
 
-FORMAT = 11
+FORMAT = 12
 
 
 def take(state: State) -> dict[str, Any]:
@@ -110,6 +111,8 @@ def _request(request: Request, parts: list[QueuedPart], open: bool) -> dict[str,
         "begun": request.begun,
         "emitted": request.emitted,
         "foreseen": request.foreseen,
+        "moved": [request.moved, request.paid],
+        "prefix": [list(entry) for entry in request.prefix],
         "parts": [
             [
                 *(p.index, p.rows, p.length, p.bytes, p.due, p.latest_start, p.seq, p.work, p.lane),
@@ -134,6 +137,8 @@ def _restore_request(state: State, saved: dict[str, Any]) -> list[QueuedPart]:
     )
     request.attempt, request.emitted, request.foreseen = saved["attempt"], saved["emitted"], saved["foreseen"]
     request.begun = saved["begun"]
+    request.moved, request.paid = saved["moved"]
+    request.prefix = tuple((tokens, hash) for tokens, hash in saved["prefix"])
     parts = []
     for *fields, apart, deaths, spoiled, tight, part_state in saved["parts"]:
         index, rows, length, size, due, latest_start, seq, work, lane = fields
@@ -246,9 +251,26 @@ def _worker(worker: Worker) -> dict[str, Any]:
             }
             for batch in worker.batches.values()
         ],
-        "sequences": [
-            [*running.part.ref, running.attempt, running.account.tenant] for running in worker.sequences.values()
+        "sequences": [_sequence(running) for running in worker.sequences.values()],
+        "engine": None if worker.engine is None else _engine(worker.engine, worker.pool),
+    }
+
+
+def _sequence(running: RunningSequence) -> list[Any]:
+    told = [running.order, running.recalled, running.begun, running.reserved]
+    return [*running.part.ref, running.attempt, running.account.tenant, *told]
+
+
+def _engine(engine: Engine, pool: Pool) -> dict[str, Any]:
+    accounts = pool.fair.accounts
+    return {
+        "orders": [engine.orders, engine.heard, engine.report],
+        "free": [engine.slots, engine.blocks, engine.prefilling],
+        "waiting": list(engine.waiting),
+        "owed": [
+            [tenant, amount] for tenant, (account, amount) in engine.owed.items() if accounts.get(tenant) is account
         ],
+        "prefixes": list(engine.prefixes),
     }
 
 
@@ -258,7 +280,7 @@ def _restore_workers(state: State, saved: dict[str, Any], parts: dict[PartRef, Q
     for entry in saved["workers"]:
         worker = Worker(entry["id"], pool)
         worker.state = WorkerState(entry["state"])
-        worker.capacity = Capacity(*entry["capacity"])
+        worker.can_hold(Capacity(*entry["capacity"]))
         worker.ends_at, worker.stage_at, worker.overdue_at = entry["ends_at"], entry["stage_at"], entry["overdue_at"]
         worker.free_at, worker.pace = entry["free_at"], entry["pace"]
         worker.watch_at, worker.patience, worker.is_suspected = entry["watch"]
@@ -282,12 +304,27 @@ def _restore_workers(state: State, saved: dict[str, Any], parts: dict[PartRef, Q
             running.is_probe = batch["is_probe"]
             for part in members:
                 pool.fair.enter(accounts[part.request.tenant])
-        for id, index, attempt, tenant in entry["sequences"]:
-            worker.sequences[id] = RunningSequence(parts[PartRef(id, index)], attempt, accounts[tenant])
+        for id, index, attempt, tenant, *told in entry["sequences"]:
+            sequence = worker.sequences[id] = RunningSequence(parts[PartRef(id, index)], attempt, accounts[tenant])
+            sequence.order, sequence.recalled, sequence.begun, sequence.reserved = told
+            sequence.account.pending += sequence.reserved
             pool.fair.enter(accounts[tenant])
+        if worker.engine is not None:
+            _restore_engine(worker, worker.engine, entry["engine"])
     for id in dict.fromkeys([*saved["free"], *pool.placement.workers]):  # the free ones in their old order
         pool.placement.refresh(pool.placement.workers[id])
     pool.placement.watch_at = saved["watch_at"]
+
+
+def _restore_engine(worker: Worker, engine: Engine, saved: dict[str, Any]) -> None:
+    engine.orders, engine.heard, engine.report = saved["orders"]
+    engine.slots, engine.blocks, engine.prefilling = saved["free"]
+    engine.waiting = {id: worker.sequences[id] for id in saved["waiting"]}
+    engine.prefixes = dict.fromkeys(saved["prefixes"])
+    for tenant, amount in saved["owed"]:
+        account = worker.pool.fair.accounts[tenant]
+        account.pending += amount
+        engine.owed[tenant] = (account, amount)
 
 
 def _requeue(state: State, parts: Iterable[QueuedPart]) -> None:

@@ -155,8 +155,8 @@ class State:
             if part.state is WAITING:
                 part.state = GONE
                 self.timers.arm(pool, pool.give_up(part), self.now)
-                if pool.device.cores:
-                    self.touch(pool)  # it may have been its turn, waiting for cores that others could do with
+                if pool.device.cores or pool.policy.style is Style.SEQUENCE:
+                    self.touch(pool)  # it may have been its turn, waiting for cores or room that others could do with
             elif part.state is RUNNING:
                 part.state = GONE
                 if pool.policy.style is Style.SEQUENCE:

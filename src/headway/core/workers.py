@@ -5,6 +5,7 @@ from __future__ import annotations
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
+from headway.core.engine import Engine
 from headway.core.errors import InvariantViolation
 from headway.core.ids import BatchId, BatchKey, Capacity, RequestId, WorkerId
 from headway.core.requests import QueuedPart
@@ -91,14 +92,27 @@ class RunningBatch:
 
 
 class RunningSequence:
-    """A sequence that an engine has. It outlives its request when that is given up, until the engine lets go."""
+    """A sequence that a worker has. It outlives its request when that is given up, until the worker lets go.
 
-    __slots__ = ("account", "attempt", "part")
+    Where the worker is an engine:
+    order: number of the order by which it was handed over.  recalled: of the one that takes it back; 0: there is none.
+    begun: the engine has told of having begun with it.
+    reserved: what its account is charged in advance until then, in units of the counter.
+    """
+
+    __slots__ = ("account", "attempt", "begun", "order", "part", "recalled", "reserved")
 
     def __init__(self, part: QueuedPart, attempt: int, account: Account) -> None:
         self.part = part
         self.attempt = attempt
         self.account = account
+        self.order = self.recalled = self.reserved = 0
+        self.begun = False
+
+    @property
+    def tokens(self) -> int:
+        """That are known: its prompt, and what it has produced."""
+        return self.part.length + self.part.request.emitted
 
 
 class Worker:
@@ -106,6 +120,7 @@ class Worker:
 
     batches, sequences: what it holds, in the order it was given them. A sequence stays here after
     its request was given up, until the worker says that its room is free.
+    engine: where it is one; None before it is ready.
     ends_at: when what it runs is expected to end (NEVER: nobody knows).
     stage_at, overdue_at: from when until when the next batch may be handed over behind it.
     free_at: from when until then its cores count as free, for a batch that another worker is handed.
@@ -118,6 +133,7 @@ class Worker:
         "batches",
         "capacity",
         "ends_at",
+        "engine",
         "entry",
         "free_at",
         "id",
@@ -139,6 +155,7 @@ class Worker:
         self.capacity = Capacity(0, 0, 0)
         self.batches: dict[BatchId, RunningBatch] = {}
         self.sequences: dict[RequestId, RunningSequence] = {}
+        self.engine: Engine | None = None
         self.ends_at: Instant = 0
         self.stage_at: Instant = NEVER
         self.overdue_at: Instant = NEVER
@@ -149,10 +166,21 @@ class Worker:
         self.pace = 1.0
         self.entry: tuple[Any, ...] | None = None
 
+    def can_hold(self, capacity: Capacity) -> None:
+        """As it reports."""
+        self.capacity = capacity
+        if self.engine is not None:
+            self.engine.capacity = capacity
+        elif capacity.block_size:
+            self.engine = Engine(capacity)
+
     @property
     def has_room(self) -> bool:
+        """Of an engine: for some; each request is a matter of its own."""
         if self.state is not WorkerState.READY:
             return False
+        if self.engine is not None:
+            return True
         capacity = self.capacity
         return len(self.batches) < capacity.batch_slots or len(self.sequences) < capacity.sequences
 

@@ -20,6 +20,8 @@ from headway.core.effects import (
     ResolveRequest,
     RetryParts,
     SuspectWorker,
+    TakeBack,
+    UpdateCounters,
     WithdrawBatch,
     WithdrawPart,
 )
@@ -119,6 +121,8 @@ class EffectRunner:
             WithdrawBatch: self._withdraw_all,
             AdmitSequence: self._admit,
             AbortSequence: self._abort,
+            UpdateCounters: _to_no_engine,
+            TakeBack: _to_no_engine,
             DeliverTokens: self._deliver_tokens,
             ReportStarvation: report_starvation,
             ResolveRequest: self._resolve,
@@ -340,3 +344,7 @@ def _outputs(held: Held) -> list[list[Tensor]]:
             raise RuntimeError(f"request {held.submit.request} completed, but part {part} has no result")
         outputs.append(tensors)
     return outputs
+
+
+def _to_no_engine(effect: UpdateCounters | TakeBack, now: Instant) -> None:
+    """No worker says yet that it is an engine, and nothing of this comes to be asked of one."""

@@ -14,6 +14,7 @@ from headway.core.outcomes import Outcome
 from headway.core.policy import BatchPolicy
 from headway.core.units import NEVER, Instant
 from headway.sim.allowances import Allowances
+from headway.sim.engine_books import opened, too_long
 from headway.sim.ledger import Ledger, TrackedRequest, TrackedVersion, TrackedWorker
 from headway.sim.lending import NO_ROOM, Lending
 from headway.sim.retrials import BLAMED, Retrials
@@ -79,6 +80,8 @@ class Bookkeeper:
             ev.TokensEmitted: self._tokens_emitted,
             ev.SequenceFinished: self._sequence_finished,
             ev.SequenceFailed: self._sequence_failed,
+            ev.EngineReported: self._engine_reported,
+            ev.SequenceReturned: self._sequence_returned,
         }
 
     def apply(self, events: list[ev.Event], effects: list[Effect], now: Instant) -> None:
@@ -202,6 +205,7 @@ class Bookkeeper:
                 _exceeds(part, request.bytes_of(index), policy) for index, part in enumerate(event.parts)
             )
             or request.waiting_rows > policy.max_queued_rows
+            or too_long(version, request)
             or event.bytes > ledger.policy.max_queued_bytes,
             Outcome.OVERLOADED: ledger.memory_high or ledger.bytes + event.bytes > ledger.policy.max_queued_bytes,
             Outcome.QUEUE_FULL: full,
@@ -236,6 +240,7 @@ class Bookkeeper:
         if worker is not None:
             worker.ready = True
             worker.capacity = event.capacity
+            opened(worker, event.capacity)
 
     def _worker_draining(self, event: ev.WorkerDraining) -> None:
         worker = self._ledger.workers.get(event.worker)
@@ -338,9 +343,24 @@ class Bookkeeper:
         tracked = self._ledger.workers.get(worker)
         if tracked is None or tracked.sequences.pop((request, attempt), None) is None:
             return False
+        if tracked.engine is not None:
+            tracked.engine.over((request, attempt))
         self.left[worker, request, attempt] = None
         self._ledger.versions[tracked.version].circuit.lives()
         return True
+
+    def _engine_reported(self, event: ev.EngineReported) -> None:
+        worker = self._ledger.workers.get(event.worker)
+        if worker is not None and worker.engine is not None:
+            worker.engine.reported(event)
+
+    def _sequence_returned(self, event: ev.SequenceReturned) -> None:
+        if not self._take_sequence(event.worker, event.request, event.attempt):
+            return
+        request = self._ledger.open.get(event.request)
+        if request is not None:
+            request.moved += 1
+            self._ledger.wait_again(request, 0)
 
 
 def _exceeds(part: Part, size: int, policy: BatchPolicy) -> bool:

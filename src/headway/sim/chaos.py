@@ -123,8 +123,11 @@ class Chaos(Disturbances):
         ]
         if engines:
             worker = self._rng.choice(engines)
-            capacity = self._plan.models[worker.version].capacity
-            changed = capacity._replace(sequences=self._rng.randint(1, 2 * capacity.sequences))
+            model = self._plan.models[worker.version]
+            if worker.engine is not None and model.engine is not None:
+                worker.engine.resize(self._rng.randint(model.engine.blocks // 4, model.engine.blocks))
+                return
+            changed = model.capacity._replace(sequences=self._rng.randint(1, 2 * model.capacity.sequences))
             self._driver.tell(CapacityChanged(worker.worker, changed))
 
     def _drain_version(self) -> None:

@@ -88,6 +88,7 @@ class Clients:
                 arrival.deadline,
                 arrival.priority,
                 arrival.content,
+                arrival.prefix,
             )
         )
         if arrival.cancel_after != NEVER:

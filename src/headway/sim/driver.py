@@ -20,6 +20,8 @@ from headway.core.effects import (
     ResolveRequest,
     RetryParts,
     SuspectWorker,
+    TakeBack,
+    UpdateCounters,
     WithdrawBatch,
     WithdrawPart,
 )
@@ -57,6 +59,8 @@ class Driver:
             DispatchBatch: _nothing,
             AdmitSequence: _nothing,
             AbortSequence: _nothing,
+            UpdateCounters: _nothing,
+            TakeBack: _nothing,
             WithdrawPart: _nothing,
             WithdrawBatch: _nothing,
             DeliverTokens: _nothing,

@@ -13,6 +13,8 @@ from headway.core.effects import (
     DispatchBatch,
     KillWorker,
     SuspectWorker,
+    TakeBack,
+    UpdateCounters,
     WithdrawBatch,
 )
 from headway.core.events import (
@@ -39,6 +41,7 @@ from headway.core.outcomes import Outcome
 from headway.core.units import NEVER, Duration, Instant
 from headway.sim.costs import Cost
 from headway.sim.driver import Driver
+from headway.sim.engines import EngineModel, SimEngine
 from headway.sim.faults import NO_FAULTS, Faults
 
 BATCH_WORKER = Capacity(batch_slots=1)
@@ -53,6 +56,7 @@ class Model:
     unpadded: rows run end to end: they take what as many of their mean length would.
     relief: there is memory for another worker beside one that is suspected.
     device: that it shares with others; "" = none.
+    engine: where its workers are engines.
     """
 
     cost: Cost
@@ -64,6 +68,7 @@ class Model:
     unpadded: bool = False
     relief: bool = False
     device: str = ""
+    engine: EngineModel | None = None
 
     def run_time(self, parts: Sequence[Part]) -> Duration:
         rows = sum(part.rows for part in parts)
@@ -99,6 +104,11 @@ class SimWorker:
     withdrawn: dict[BatchId, None] = field(default_factory=dict)
     relieves: WorkerId = 0
     sequences: dict[tuple[RequestId, int], SimSequence] = field(default_factory=dict)
+    engine: SimEngine | None = None
+
+    @property
+    def is_empty(self) -> bool:
+        return not (self.running or self.sequences) and (self.engine is None or self.engine.is_empty)
 
 
 class Fleet:
@@ -120,6 +130,8 @@ class Fleet:
         driver.on[DispatchBatch] = self._dispatch
         driver.on[AdmitSequence] = self._admit
         driver.on[AbortSequence] = self._abort
+        driver.on[UpdateCounters] = self._update_counters
+        driver.on[TakeBack] = self._take_back
         driver.on[WithdrawBatch] = self._withdraw
         driver.on[SuspectWorker] = self._relieve
         driver.on[ClearWorker] = self._relieve_no_more
@@ -238,11 +250,20 @@ class Fleet:
             return
         worker.up = True
         model = self.models[worker.version]
+        if model.engine is not None:
+            worker.engine = SimEngine(
+                worker.worker,
+                model.engine,
+                self._driver,
+                lambda answer: self._answered(worker, answer),
+                lambda: self.faults.slow_factor if self._happens(self.faults.slow) else 1,
+                lambda: self._happens(self.faults.sequence_fails),
+            )
         self._driver.tell(WorkerReady(worker.worker, model.capacity, model.measurements))
 
     def _stop_if_empty(self, worker: SimWorker) -> None:
         """A process needs a moment to exit; it must not be given anything in it."""
-        if worker.draining and not worker.gone and not worker.running and not worker.sequences:
+        if worker.draining and not worker.gone and worker.is_empty:
             moment = self._rng.randrange(0, 4) * self.faults.grid
             self._driver.at(self._driver.now + moment, lambda: self._stopped(worker))
 
@@ -252,6 +273,8 @@ class Fleet:
 
     def _end(self, worker: SimWorker, event: Event) -> None:
         worker.gone, worker.up = True, False
+        if worker.engine is not None:
+            worker.engine.gone = True
         self._rest(worker)
         self._driver.tell(event)
         if worker.relieves:
@@ -352,6 +375,10 @@ class Fleet:
 
     def _admit(self, effect: AdmitSequence) -> None:
         worker = self.workers[effect.worker]
+        if worker.engine is not None:
+            request = self._driver.scheduler._state.requests[effect.request]
+            worker.engine.admit(effect, self._driver.requests[effect.request], request.emitted)
+            return
         outputs = self._driver.requests[effect.request].outputs
         worker.sequences[effect.request, effect.attempt] = SimSequence(outputs)
         if not worker.stepping:
@@ -359,9 +386,27 @@ class Fleet:
             self._schedule_step(worker)
 
     def _abort(self, effect: AbortSequence) -> None:
-        sequence = self.workers[effect.worker].sequences.get((effect.request, effect.attempt))
+        worker = self.workers[effect.worker]
+        if worker.engine is not None:
+            worker.engine.abort(effect)
+            return
+        sequence = worker.sequences.get((effect.request, effect.attempt))
         if sequence is not None:
             sequence.aborted = True
+
+    def _update_counters(self, effect: UpdateCounters) -> None:
+        engine = self.workers[effect.worker].engine
+        if engine is not None:
+            engine.update(effect)
+
+    def _take_back(self, effect: TakeBack) -> None:
+        engine = self.workers[effect.worker].engine
+        if engine is not None:
+            engine.take_back(effect)
+
+    def _answered(self, worker: SimWorker, answer: Event) -> None:
+        self._report(worker, answer)
+        self._stop_if_empty(worker)
 
     def _schedule_step(self, worker: SimWorker) -> None:
         duration = self.models[worker.version].cost(len(worker.sequences), 1)

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 from headway.core.ids import WorkerId
 from headway.core.units import NEVER, Instant
-from headway.sim.ledger import Ledger, TrackedRequest, TrackedVersion
+from headway.sim.engine_books import may_have
+from headway.sim.ledger import Ledger, TrackedRequest, TrackedVersion, TrackedWorker
 from headway.sim.retrials import Retrials
 
 
@@ -19,7 +20,7 @@ class Idleness:
         """What is wrong after a call; "" = nothing. wakeup: when the core wants to be called again."""
         if not version.waiting:
             return ""
-        free = [worker for worker in version.workers.values() if worker.has_free_slot]
+        free = [worker for worker in version.workers.values() if _is_free(worker, version)]
         if not free:
             return "" if version.has_live_worker else f"{list(version.waiting)[:5]} wait, and nobody runs this version"
         if self._waits_for_cores(version):
@@ -76,3 +77,11 @@ class Idleness:
         if policy.max_batch_size and not policy.max_batch_tokens and rows >= policy.max_batch_size:
             return f"{signature!r} has {rows} rows waiting and is held beside an idle worker"
         return ""
+
+
+def _is_free(worker: TrackedWorker, version: TrackedVersion) -> bool:
+    """For whatever is next. An engine may be too small or too full for the one whose turn it is, and nobody passes
+    that one: it should have taken something only if it could have had any of those that wait."""
+    if worker.engine is None:
+        return worker.has_free_slot
+    return worker.ready and not worker.draining and all(may_have(worker, each) for each in version.waiting.values())

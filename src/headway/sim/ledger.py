@@ -9,12 +9,16 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 from fractions import Fraction
+from typing import TYPE_CHECKING
 
 from headway.core.events import RequestArrived
 from headway.core.ids import BatchId, Capacity, PartRef, RequestId, VersionId, WorkerId
 from headway.core.outcomes import Outcome
 from headway.core.policy import BatchPolicy, ServerPolicy, Style
 from headway.core.units import SECOND, Duration, Instant
+
+if TYPE_CHECKING:
+    from headway.sim.engine_books import EngineBook
 
 NO_ROOM = Capacity(batch_slots=0)
 
@@ -25,6 +29,7 @@ class TrackedRequest:
 
     due: arrival plus the patience of its class. waiting: parts not yet dispatched.
     running: part -> its batch. undone: parts without a result. begun: something of it was handed to a worker.
+    moved: how often an engine gave it back.
     """
 
     event: RequestArrived
@@ -37,6 +42,7 @@ class TrackedRequest:
     delivered: int = 0
     engine: tuple[WorkerId, int] | None = None
     begun: bool = False
+    moved: int = 0
 
     @property
     def version(self) -> VersionId:
@@ -68,7 +74,8 @@ class TrackedBatch:
 
 @dataclass(slots=True)
 class TrackedWorker:
-    """sequences: (request, attempt) -> has AbortSequence been asked for.  suspected: while it has this batch."""
+    """sequences: (request, attempt) -> has AbortSequence been asked for.  suspected: while it has this batch.
+    engine: where it is one: what it has said, and was sent."""
 
     worker: WorkerId
     version: VersionId
@@ -78,6 +85,7 @@ class TrackedWorker:
     batches: dict[BatchId, TrackedBatch] = field(default_factory=dict)
     sequences: dict[tuple[RequestId, int], bool] = field(default_factory=dict)
     suspected: BatchId | None = None
+    engine: EngineBook | None = None
 
     @property
     def is_suspected(self) -> bool:

@@ -27,6 +27,8 @@ from headway.core.effects import (
     ResolveRequest,
     RetryParts,
     SuspectWorker,
+    TakeBack,
+    UpdateCounters,
     WithdrawBatch,
     WithdrawPart,
 )
@@ -38,6 +40,7 @@ from headway.core.units import NEVER, Instant
 from headway.core.views import VersionView
 from headway.sim import gauges
 from headway.sim.bookkeeping import Bookkeeper
+from headway.sim.engine_books import too_long, wrongly_admitted, wrongly_taken
 from headway.sim.idleness import Idleness
 from headway.sim.ledger import Ledger, TrackedBatch, TrackedRequest, TrackedVersion, TrackedWorker
 
@@ -68,6 +71,8 @@ class Oracle:
             WithdrawBatch: lambda effect: None,
             AdmitSequence: self._admitted,
             AbortSequence: self._aborted,
+            UpdateCounters: lambda effect: None,
+            TakeBack: self._taken_back,
             DeliverTokens: self._delivered,
             ReportStarvation: lambda effect: self._require(not effect.starves, f"{effect}"),
             ResolveRequest: self._resolved,
@@ -191,6 +196,8 @@ class Oracle:
         """What the core decides by itself: nobody serves it, or there is not the time left to run it."""
         if outcome is Outcome.NO_WORKER:
             return not self.ledger.versions[request.version].has_live_worker
+        if outcome is Outcome.TOO_LARGE:
+            return bool(request.waiting) and too_long(self.ledger.versions[request.version], request)
         timed = request.event.deadline != NEVER and bool(request.waiting)
         return timed and outcome is Outcome.DEADLINE_UNMEETABLE and self._others_wait(request)
 
@@ -328,7 +335,8 @@ class Oracle:
             self.fail(f"{effect}: it is not waiting: {request}")
         assert request is not None
         self._require(version.is_sequence, f"{effect}: not an engine")
-        self._require(len(worker.sequences) < worker.capacity.sequences, f"{effect}: the engine is full: {worker}")
+        wrong = wrongly_admitted(effect, worker, request)
+        self._require(not wrong, wrong)
         self._require(request.event.key == effect.key, f"{effect}: its key is {request.event.key}")
         request.engine = (effect.worker, effect.attempt)
         request.begun = True
@@ -336,6 +344,15 @@ class Oracle:
         del version.waiting[effect.request]
         worker.sequences[effect.request, effect.attempt] = False
         self._started.append((request, 0))
+
+    def _taken_back(self, effect: TakeBack) -> None:
+        worker = self.ledger.workers.get(effect.worker)
+        request = self.ledger.open.get(effect.request)
+        if worker is None or request is None:
+            self.fail(f"{effect}: its worker is gone, or it has its outcome")
+        assert worker is not None and request is not None
+        wrong = wrongly_taken(effect, self.ledger.versions[request.version], worker)
+        self._require(not wrong, wrong)
 
     def _aborted(self, effect: AbortSequence) -> None:
         self._require(effect.request not in self.ledger.open, f"{effect}: it has no outcome yet")

@@ -110,7 +110,7 @@ class Retrials:
         request = self.ledger.open.get(id)
         if request is None or request.engine is None:
             return
-        attempt = request.engine[1]
+        attempt = request.engine[1] - request.moved
         ref = PartRef(id, 0)
         if not version.policy.idempotent:
             self._may(ref, Outcome.MAY_HAVE_RUN, Outcome.MAY_HAVE_RUN)

@@ -27,6 +27,7 @@ class Arrival:
     at: when it is sent. patience: from then to its deadline (NEVER: none).
     outputs: results of a sequence. content: what its inputs hash to (0: not known).
     cancel_after: when the client goes away (NEVER: it stays).
+    prefix: what beginnings of its prompt hash to, as (tokens, hash), the longest last.
     """
 
     at: Instant
@@ -39,6 +40,7 @@ class Arrival:
     outputs: int = 1
     content: int = 0
     cancel_after: Duration = NEVER
+    prefix: tuple[tuple[int, int], ...] = ()
 
     @property
     def deadline(self) -> Instant:

@@ -136,6 +136,17 @@ class Planner:
         if len(state.plans) == MOST_PLANS:
             raise ValueError(f"{MOST_PLANS} plans are without results")
         self._expire(now)
+        rows, chunks = self._fill(now)
+        if not rows and not chunks and not state.plans and state.running:
+            unlock(state)
+            rows = [s for s in state.running.values() if _streams(s) and len(s.blocks) * state.block_size > s.computed]
+            if not state.running:
+                rows, chunks = self._fill(now)  # it was alone with the pool, and at its end: those that wait have it
+        return self._step(rows, chunks)
+
+    def _fill(self, now: Instant) -> tuple[list[Sequence], list[tuple[Sequence, int]]]:
+        """A step: the streams that go on, and the chunks of prompts, for whom there is room."""
+        state = self.state
         rows = self._decodes()
         limit, room = self._limits(now, rows)
         prefill = Prefill(
@@ -151,11 +162,7 @@ class Planner:
         admit(state, prefill, len(rows), sum(s.computed for s in rows), limit)
         if state.preempted:
             rows = [sequence for sequence in rows if sequence.status is RUNNING]
-        chunks = prefill.deal(must=not rows)
-        if not rows and not chunks and not state.plans and state.running:
-            unlock(state)
-            rows = [s for s in state.running.values() if _streams(s) and len(s.blocks) * state.block_size > s.computed]
-        return self._step(rows, chunks)
+        return rows, prefill.deal(must=not rows)
 
     def _decodes(self) -> list[Sequence]:
         """The streams that go on by a token."""

@@ -79,6 +79,19 @@ class Room:
             return shared + self._peak(mine) <= usable
         return shared + sum(map(self._blocks, self._growths)) + self._blocks(mine) <= usable
 
+    def free(self, running: Iterable[Sequence], in_use: int, usable: int) -> int:
+        """Blocks that those that run will not come to need. in_use: blocks that are held."""
+        if self._policy is Admit.UNLIMITED:
+            return usable - in_use
+        own, growths = 0, []
+        for sequence in running:
+            own += len(sequence.blocks) - sequence.cached
+            growths.append(self._growth(sequence, sequence.cached))
+        shared = max(0, in_use - own)
+        if self._policy is Admit.FUTURE_PEAK:
+            return usable - shared - self._most(sorted(growths))
+        return usable - shared - sum(map(self._blocks, growths))
+
     def _growth(self, sequence: Sequence, cached: int) -> Growth:
         produced = len(sequence.tokens) - sequence.num_prompt
         most = sequence.max_tokens - produced
@@ -95,16 +108,19 @@ class Room:
         return -(-(tokens - to_come) // self._block_size)
 
     def _peak(self, mine: Growth) -> int:
+        """Blocks in use when most are, with one more."""
+        at = bisect_left(self._growths, mine)
+        return self._most([*self._growths[:at], mine, *self._growths[at:]])
+
+    def _most(self, growths: list[Growth]) -> int:
         """Blocks in use when most are: each keeps what it has until it has produced all it comes to. In the order of
         what is to come, longest first, the use is greatest as one of them ends. Nobody knows what it comes to: the sum
         strays from what is expected by the root of their number."""
         total = 0
         peak = 0.0
         waste = self._block_size // 2  # of the last block of each
-        growths = self._growths
         spread = MARGIN * self.lengths.spread
-        at = bisect_left(growths, mine)
-        for count, (to_come, tokens) in enumerate([*growths[:at], mine, *growths[at:]], 1):
+        for count, (to_come, tokens) in enumerate(growths, 1):
             total += tokens + waste
             use = total - count * to_come + spread * sqrt(count)
             if use > peak:

@@ -9,15 +9,16 @@ the prompts under way: else a tenant would have many long prompts admitted befor
 One that returns from idleness is lifted: to the least counter of those that wait, or where nobody does to that of the
 one that left the queue last. Nobody banks credit by being away.
 
-The counter is the server's: an engine reports what it has served, and orders by the server's value and what of its own
-the server does not know yet.
+Under a server the counter is the server's: an engine reports what it has served, and orders by the server's value and
+what of its own the server does not know yet. It lifts nobody then: who waits for nothing here may well wait there.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Iterable
 from heapq import heappop, heappush
-from typing import Any
+from typing import Any, NamedTuple
 
 from headway.core.ids import Tenant
 from headway.core.lazy import Agenda
@@ -32,7 +33,8 @@ class Account:
     """base: the server's value of the counter.  unreported: service that it does not know of.
     reserved: that is yet to be charged for prompts under way.  All in counter units, by weight.
     waiting, running: sequences.  ahead: tokens that those that wait have yet to have computed.
-    served: priced tokens in all.  reporting: of the unreported, what has been reported and not been answered.
+    served: priced tokens in all.  told: of those, what has been reported.
+    reporting: of the unreported, what has been reported and not been answered, by the numbers of the reports.
     """
 
     __slots__ = (
@@ -45,6 +47,7 @@ class Account:
         "running",
         "served",
         "tenant",
+        "told",
         "unreported",
         "waiting",
         "weight",
@@ -55,12 +58,13 @@ class Account:
         self.weight = weight
         self.base = 0
         self.unreported = 0
-        self.reporting = 0
+        self.reporting: deque[tuple[int, int]] = deque()
         self.reserved = 0
         self.waiting = 0
         self.running = 0
         self.ahead = 0
         self.served = 0
+        self.told = 0
         self.entry: tuple[Any, ...] | None = None
         self._queue: list[tuple[int, int, int, Sequence]] = []
 
@@ -108,11 +112,22 @@ def _waits(sequence: Sequence) -> bool:
     return sequence.status is WAITING or sequence.status is PREEMPTED
 
 
+class Service(NamedTuple):
+    """Of a tenant: priced tokens that were not reported before, and those of prompts under way that are yet to be
+    charged."""
+
+    tenant: Tenant
+    service: int
+    owed: int
+
+
 class Tenants:
     """The accounts. One that is idle is forgotten as soon as it would be lifted anyway: no more of them are kept than
-    wait or run, and those that are ahead."""
+    wait or run, and those that are ahead.
 
-    __slots__ = ("_agenda", "_is_asked", "_last", "_look_at", "accounts", "active", "weight", "weights")
+    governed: by a server, which is told what was served, and tells of its counters."""
+
+    __slots__ = ("_agenda", "_last", "_look_at", "accounts", "active", "governed", "weight", "weights")
 
     def __init__(self, weight_of: Callable[[Tenant], float]) -> None:
         self.accounts: dict[Tenant, Account] = {}
@@ -121,11 +136,10 @@ class Tenants:
         self.active = 0
         """How many do."""
         self.weight = weight_of
+        self.governed = False
         self._agenda: Agenda[Account] = Agenda(_turn)
         self._last = 0
         """The counter of the tenant that left the queue last."""
-        self._is_asked = False
-        """Whether there is a server that wants to know what was served."""
         self._look_at = FEW
 
     # -- coming and going ------------------------------------------------------------------
@@ -178,7 +192,7 @@ class Tenants:
         gone = [
             a.tenant
             for a in self.accounts.values()
-            if not (a.waiting or a.running) and a.turn <= level and not (a.unreported and self._is_asked)
+            if not (a.waiting or a.running) and (not a.unreported if self.governed else a.turn <= level)
         ]
         for tenant in gone:
             del self.accounts[tenant]
@@ -194,7 +208,7 @@ class Tenants:
 
     def _lift(self, account: Account) -> None:
         behind = self.level - account.turn
-        if behind > 0:
+        if behind > 0 and not self.governed:
             account.base += behind
 
     def first(self) -> Account | None:
@@ -220,25 +234,28 @@ class Tenants:
         account.served += service
         account.unreported += account.units(service)
 
-    def report(self) -> dict[Tenant, int]:
-        """Service of each tenant, in counter units, that was not reported before. `learn` answers it."""
-        self._is_asked = True
-        report: dict[Tenant, int] = {}
+    def report(self, number: int) -> list[Service]:
+        """Of each that has something here, or was served since the last report. `learn` answers it, by its number."""
+        self.governed = True
+        report: list[Service] = []
         for account in self.accounts.values():
-            fresh = account.unreported - account.reporting
-            if fresh:
-                report[account.tenant] = fresh
-                account.reporting += fresh
+            service = account.served - account.told
+            if service or account.waiting or account.running:
+                report.append(Service(account.tenant, service, round(account.reserved * account.weight / UNIT)))
+                fresh = account.unreported - sum([units for _, units in account.reporting])
+                account.told = account.served
+                account.reporting.append((number, fresh))
         return report
 
-    def learn(self, counters: dict[Tenant, int]) -> None:
-        """The server's values, all that was reported included."""
-        for tenant, value in counters.items():
+    def learn(self, counters: Iterable[tuple[Tenant, int]], number: int) -> None:
+        """The server's values, in priced tokens by weight, all that was reported up to that number included."""
+        self.governed = True
+        for tenant, value in counters:
             account = self.accounts.get(tenant)
             if account is not None:
-                account.base = value
-                account.unreported -= account.reporting
-                account.reporting = 0
+                account.base = value * UNIT
+                while account.reporting and account.reporting[0][0] <= number:
+                    account.unreported -= account.reporting.popleft()[1]
                 if account.waiting:
                     self._agenda.update(account)
 

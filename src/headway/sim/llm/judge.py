@@ -103,7 +103,7 @@ class Judge:
                 self._ended.remove(id)
                 self._require(end is End.TOO_LONG, f"{id} ended when the pool shrank, and is told {end.value}")
                 continue
-            promises.ending(state, self._alive(id), end, plan)
+            promises.ending(state, self._alive(id), end)
             self._over(id)
         begun = [self.told[id] for id in state.running if not self.told[id].runs]
         for told in begun:

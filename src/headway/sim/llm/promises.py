@@ -55,7 +55,7 @@ def refusal(state: State, request: SequenceRequest, refused: Refusal | None) -> 
         )
 
 
-def ending(state: State, told: Told, end: End, plan: StepPlan) -> None:
+def ending(state: State, told: Told, end: End) -> None:
     """One that ends without a result."""
     if end is End.DEADLINE:
         require(told.request.first_by < NEVER and not told.produced, f"{told!r} has no deadline, or has begun")
@@ -64,7 +64,8 @@ def ending(state: State, told: Told, end: End, plan: StepPlan) -> None:
     else:
         full = told.done == len(told.tokens) - 1 and told.done % state.block_size == 0
         require(end is End.LENGTH and full, f"{told!r} ends with {end.value}")
-        require(not plan.rows and not state.running, f"{told!r} is at the wall, and is not alone")
+        before = [s for s in state.running.values() if s.confirmed > s.cached * state.block_size]
+        require(not before, f"{told!r} is at the wall, and is not alone: {before}")
 
 
 def beginning(state: State, told: Told, sequence: Sequence) -> None:

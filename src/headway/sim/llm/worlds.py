@@ -20,7 +20,7 @@ from time import perf_counter
 
 from headway.core.units import NEVER, SECOND, Instant, ms
 from headway.llm.plan.planner import Planner
-from headway.llm.plan.policy import Admit, PlanPolicy
+from headway.llm.plan.policy import UNIT, Admit, PlanPolicy
 from headway.llm.plan.prefix import Hash, chained
 from headway.llm.plan.request import SequenceId, SequenceRequest
 from headway.llm.plan.step_time import DEFAULT, Coefficients
@@ -172,8 +172,10 @@ class World:
     def reports(self, engine: Judge) -> None:
         """A server that knows of one engine only: its values are what was served."""
         tenants = engine.planner.state.tenants
-        reported = tenants.report()
-        tenants.learn({tenant: tenants.accounts[tenant].counter for tenant in reported if tenant in tenants.accounts})
+        self.counts["reports"] += 1
+        reported = tenants.report(self.counts["reports"])
+        counters = [(served.tenant, tenants.accounts[served.tenant].counter // UNIT) for served in reported]
+        tenants.learn(counters, self.counts["reports"])
 
     def goes_on(self, engine: Judge) -> None:
         random, w = self.random, self.plan
