@@ -61,9 +61,9 @@ def llama(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 @pytest.mark.parametrize("chunk", [1, 3, 16, 512])
 def test_a_sequence_alone_is_what_transformers_says_whatever_the_chunks(pair: tuple[Any, Runner], chunk: int) -> None:
     model, runner = pair
-    runner.allocate(40, BLOCK)
-    prompt = llm_models.prompts(2, 50)[1]
-    table = [(7 * number + 3) % 40 for number in range(20)]  # no block is where one would guess
+    runner.allocate(200, BLOCK)
+    prompt = llm_models.prompts(2, 600 if chunk == 512 else 50)[1]
+    table = [(7 * number + 3) % 200 for number in range(160)]  # no block is where one would guess
     outputs: list[int] = []
     logits = []
     for plan in llm_models.by_hand(prompt, chunk, 12, BLOCK, table):

@@ -94,7 +94,7 @@ def test_attention_is_that_of_torch(
     heads: int, kv_heads: int, size: int, block_size: int, window: int, dtype: Any, threads: int
 ) -> None:
     c = config(heads, kv_heads, size)
-    lengths, sizes = [1, 1300, 17, 512, 513, 90, 33], [1, 1, 1, 1, 1, 8, 20]
+    lengths, sizes = [1, 1300, 17, 512, 513, 90, 33, 400], [1, 1, 1, 1, 1, 8, 20, 300]
     blocks = sum(-(-length // block_size) for length in lengths)
     plan = rows(lengths, sizes, block_size, blocks)
     torch.manual_seed(1)

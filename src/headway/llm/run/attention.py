@@ -7,6 +7,7 @@ number), so that what is gathered beyond a row's length is overwritten before it
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -20,6 +21,9 @@ WASTE = 1.25
 
 SLACK = 64
 """Positions that a row may be padded by whatever WASTE says."""
+
+PIECE = 128
+"""Tokens of a chunk that look back together."""
 
 
 def attend_singles(queries: Tensor, batch: Batch, kv: KeysAndValues, layer: int, scale: float, window: int) -> Tensor:
@@ -58,27 +62,44 @@ def _groups(lengths: Tensor) -> Iterator[Tensor]:
         yield order[first:]
 
 
-def chunk_mask(chunk: Chunk, window: int) -> Tensor | None:
-    """[size, positions]: True where a token may look. None: at all up to itself, from the beginning."""
-    if chunk.start == 0 and (not window or chunk.size <= window):
-        return None
-    ahead = torch.arange(chunk.start, chunk.start + chunk.size)[:, None] - torch.arange(chunk.start + chunk.size)
-    return (ahead >= 0) & (ahead < window) if window else ahead >= 0
+class Piece(NamedTuple):
+    """Tokens first to end - 1 of a chunk, which see positions low to high - 1 at most.
+    mask: [tokens, positions], True where one sees the other."""
+
+    first: int
+    end: int
+    low: int
+    high: int
+    mask: Tensor
+
+
+def pieces(chunk: Chunk, window: int) -> list[Piece]:
+    """A chunk of 512 in one would look at all that its last token sees, and hide a half of it again."""
+    made = []
+    for first in range(0, chunk.size, PIECE):
+        end = min(first + PIECE, chunk.size)
+        high = chunk.start + end
+        low = max(0, chunk.start + first + 1 - window) if window else 0
+        ahead = torch.arange(chunk.start + first, high)[:, None] - torch.arange(low, high)
+        made.append(Piece(first, end, low, high, (ahead >= 0) & (ahead < window) if window else ahead >= 0))
+    return made
 
 
 def attend_chunk(
-    queries: Tensor, chunk: Chunk, mask: Tensor | None, kv: KeysAndValues, layer: int, scale: float
+    queries: Tensor, chunk: Chunk, parts: list[Piece], kv: KeysAndValues, layer: int, scale: float
 ) -> Tensor:
-    """queries: [size, heads, head_size] -> the same. mask: of `chunk_mask`."""
+    """queries: [size, heads, head_size] -> the same. parts: of `pieces`."""
     keys, values = kv.gather(layer, chunk.table)
-    seen = chunk.start + chunk.size
-    result = scaled_dot_product_attention(
-        queries.transpose(0, 1)[None],
-        keys[None, :, :seen],
-        values[None, :, :seen],
-        attn_mask=mask,
-        is_causal=mask is None,
-        scale=scale,
-        enable_gqa=queries.shape[1] != keys.shape[0],
-    )
-    return result[0].transpose(0, 1)
+    heads_first, grouped = queries.transpose(0, 1)[None], queries.shape[1] != keys.shape[0]
+    results = [
+        scaled_dot_product_attention(
+            heads_first[:, :, part.first : part.end],
+            keys[None, :, part.low : part.high],
+            values[None, :, part.low : part.high],
+            attn_mask=part.mask,
+            scale=scale,
+            enable_gqa=grouped,
+        )
+        for part in parts
+    ]
+    return torch.cat(results, dim=2)[0].transpose(0, 1)

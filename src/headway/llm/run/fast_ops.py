@@ -110,8 +110,8 @@ class FastOps(Ops):
                 kind.window,
                 threads,
             )
-        for chunk, mask in zip(batch.chunks, seen.masks, strict=True):
+        for chunk, parts in zip(batch.chunks, seen.chunks, strict=True):
             part = slice(chunk.first, chunk.first + chunk.size)
             queries = qkv[part, : c.heads * c.head_size].view(chunk.size, c.heads, c.head_size)
-            out[part] = attend_chunk(queries, chunk, mask, kv, layer, c.scale).reshape(chunk.size, -1)
+            out[part] = attend_chunk(queries, chunk, parts, kv, layer, c.scale).reshape(chunk.size, -1)
         return out

@@ -19,7 +19,8 @@ from pathlib import Path
 
 import headway
 
-SOURCE = Path(__file__).with_name("kernels.cpp")
+SOURCE = Path(headway.__file__).parent / "llm" / "run" / "kernels.cpp"
+"""Not beside a compiled copy of this file, which may be older."""
 HEADERS = ("numbers.h", "attention.h", "quantised.h")
 FOLDER = Path(headway.__file__).parent / "_kernels"
 FLAGS = (

@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.nn.functional import gelu, silu
 
 from headway.llm.run import rope
-from headway.llm.run.attention import attend_chunk, attend_singles, chunk_mask
+from headway.llm.run.attention import Piece, attend_chunk, attend_singles, pieces
 from headway.llm.run.batch import Batch
 from headway.llm.run.config import ModelConfig
 from headway.llm.run.kv import KeysAndValues
@@ -25,11 +25,12 @@ class Kind:
 
 @dataclass(slots=True)
 class Seen:
-    """Of a step and a `Kind`, made once: cos and sin of its tokens, [tokens, size / 2]; masks of its chunks."""
+    """Of a step and a `Kind`, made once: cos and sin of its tokens, [tokens, size / 2]; pieces of each of its
+    chunks."""
 
     cos: Tensor
     sin: Tensor
-    masks: list[Tensor | None]
+    chunks: list[list[Piece]]
 
 
 class Ops:
@@ -41,7 +42,7 @@ class Ops:
 
     def seen(self, batch: Batch, kind: Kind) -> Seen:
         cos, sin = rope.angles(batch.positions, kind.frequencies)
-        return Seen(cos, sin, [chunk_mask(chunk, kind.window) for chunk in batch.chunks])
+        return Seen(cos, sin, [pieces(chunk, kind.window) for chunk in batch.chunks])
 
     def norm(self, x: Tensor, weight: Tensor) -> Tensor:
         """By the root of the mean square of the last dimension. weight: float32"""
@@ -81,7 +82,7 @@ class Ops:
         if len(batch.singles):
             chosen = queries[batch.singles]
             out[batch.singles] = attend_singles(chosen, batch, kv, layer, c.scale, kind.window)
-        for chunk, mask in zip(batch.chunks, seen.masks, strict=True):
+        for chunk, parts in zip(batch.chunks, seen.chunks, strict=True):
             part = slice(chunk.first, chunk.first + chunk.size)
-            out[part] = attend_chunk(queries[part], chunk, mask, kv, layer, c.scale)
+            out[part] = attend_chunk(queries[part], chunk, parts, kv, layer, c.scale)
         return out.view(len(qkv), c.heads * c.head_size)
