@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
+from collections.abc import Iterator
+
 from headway.llm.plan.blocks import BlockPool
 
 
@@ -119,3 +122,21 @@ def test_a_block_is_never_handed_out_twice():
     pool = Pool(5)
     blocks = pool.take(2, "a") + pool.take(3, "b")
     assert sorted(blocks) == [0, 1, 2, 3, 4]
+
+
+def test_an_eviction_looks_at_no_more_idle_blocks_than_it_evicts():
+    looked: list[int] = []
+
+    class Watched(OrderedDict[int, None]):
+        def __iter__(self) -> Iterator[int]:
+            for block in super().__iter__():
+                looked.append(block)
+                yield block
+
+    pool = Pool(100)
+    blocks = pool.take(100, "a")
+    pool.cached = blocks
+    pool.back(blocks)
+    pool.idle["a"] = Watched(pool.idle["a"])
+    pool.take(2, "a")
+    assert looked == pool.forgotten == [99, 98]

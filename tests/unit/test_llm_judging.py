@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from headway.core.units import ms
+from headway.llm.plan.request import SequenceId
+from headway.llm.plan.step import End
 from headway.llm.plan.step_time import Coefficients
-from tests.unit.plan_world import World, prompt
+from tests.unit.plan_world import TOKEN, World, prompt
 
 SLOW = Coefficients(step=ms(5), prefill=ms(0.1), decode=ms(0.2))
 
@@ -75,6 +77,15 @@ def test_what_waits_of_the_same_tenant_comes_first_and_what_others_have_does_not
     assert behind.add(2, prompt(64), tenant="b", first_by=by) is None
 
 
+def test_what_waits_of_less_urgent_classes_is_not_ahead():
+    world = World(prior=SLOW)
+    for id in range(10, 20):
+        world.add(id, prompt(60, start=id), priority=2)
+    by = world.now + ms(60)
+    assert world.add(1, prompt(64), priority=2, first_by=by) is not None
+    assert world.add(1, prompt(64), priority=1, first_by=by) is None
+
+
 def test_what_is_cached_need_not_be_computed_in_time():
     world = World(prior=SLOW)
     world.add(1, prompt(64))
@@ -89,3 +100,16 @@ def test_tokens_that_would_come_too_far_apart():
         "tokens would come 5.2 ms apart, and no more than 5.0 ms are asked for",
     )
     assert World(prior=SLOW).add(1, prompt(64), itl=ms(6)) is None
+
+
+def test_one_that_waits_for_what_another_computes_is_not_given_up_by_what_it_would_take_alone():
+    world = World(prior=Coefficients(step=ms(0.1), prefill=ms(0.01), decode=ms(0.01)))
+    world.add(1, prompt(200), max_tokens=1)
+    world.plan()
+    by = world.now + ms(6)  # alone it takes 2.4 ms
+    assert world.add(2, [*prompt(200), 7], first_by=by) is None
+    while world.state.sequences:
+        world.commit()
+        world.plan()
+    assert End.DEADLINE not in world.ends.values()
+    assert world.tokens == {SequenceId(1): [TOKEN], SequenceId(2): [TOKEN] * 4}

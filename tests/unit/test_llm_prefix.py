@@ -102,6 +102,14 @@ def test_the_planner_is_not_misled_by_a_weak_hash():
     assert world.state.cache.hits == 0 and len(world.tokens) == 4
 
 
+def test_a_salt_that_is_a_tenants_name_finds_nothing_of_that_tenant():
+    world = World()
+    world.add(1, prompt(13), tenant="a")
+    world.run()
+    world.add(2, prompt(13), tenant="b", salt="a")
+    assert world.step().rows[0].start == 0
+
+
 @pytest.mark.parametrize("salted", [False, True])
 def test_tenants_share_only_under_a_salt_that_they_have_agreed_on(salted: bool):
     world = World()
@@ -115,7 +123,7 @@ def test_tenants_share_only_under_a_salt_that_they_have_agreed_on(salted: bool):
 def test_versions_and_adapters_do_not_meet():
     one, other = World(), World()
     other.state.names = ("version 2", "")
-    assert one.state.root("s") != other.state.root("s")
+    assert one.state.root("a", "s") != other.state.root("a", "s")
 
 
 def test_idle_blocks_of_two_tenants_that_share_go_the_last_of_the_chain_first():

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from headway.core.units import MILLISECOND
 from headway.llm.plan.planner import Planner
 from headway.llm.plan.policy import PlanPolicy
+from headway.llm.plan.prefix import PrefixCache
 from headway.llm.plan.request import SequenceRequest
 from headway.llm.plan.step_time import Coefficients
 
@@ -60,3 +63,26 @@ def test_within_a_tenant_nobody_passes() -> None:
     while planner_.state.sequences:
         begun.update(dict.fromkeys(sorted(step(planner_))))
     assert list(begun) == [1, 2, 3]
+
+
+def test_whether_one_waits_for_a_prefix_takes_few_looks_however_long_it_is() -> None:
+    class Watched(PrefixCache):
+        looks = 0
+
+        def knows(self, hash: bytes) -> bool:
+            self.looks += 1
+            return super().knows(hash)
+
+        def find(self, root: bytes, hashes: list[bytes], tokens: list[int], limit: int) -> list[int]:
+            self.looks += limit
+            return super().find(root, hashes, tokens, limit)
+
+    planner_ = Planner(replace(POLICY, prefix_cache=True), 2_000, prior=Coefficients(step=1e6, prefill=1e4, decode=1e4))
+    watched = planner_.state.cache = Watched(16)
+    add(planner_, 1, "one", 6_000)
+    assert step(planner_) == [1]
+    for id in range(2, 12):
+        assert planner_.add(SequenceRequest(id, "one", [1] * 6_000 + [id], 4), 0) is None
+    watched.looks = 0
+    assert step(planner_) == [1] and planner_.state.counts.deferred == 1
+    assert watched.looks <= 11 * 10, "of 375 blocks each"

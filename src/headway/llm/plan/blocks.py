@@ -9,8 +9,9 @@ tenant's blocks continue it: they are idle as well, of no use without it, and go
 
 from __future__ import annotations
 
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Callable
+from itertools import islice
 
 from headway.core.ids import Tenant
 
@@ -45,7 +46,8 @@ class BlockPool:
         self.holders = [0] * size
         self.owner: list[Tenant] = [NOBODY] * size
         self.held: dict[Tenant, int] = {}
-        self.idle: dict[Tenant, dict[int, None]] = {}
+        self.idle: dict[Tenant, OrderedDict[int, None]] = {}
+        """Ordered, since the first of a dict is found by a search past all that have gone."""
         self.idle_count = 0
         self.evicted = {"room": 0, "shrunk": 0}
         self.debt = 0
@@ -108,7 +110,7 @@ class BlockPool:
             if left == 0:
                 del self.held[owner]
             if is_cached(block):
-                self.idle.setdefault(owner, {})[block] = None
+                self.idle.setdefault(owner, OrderedDict())[block] = None
                 self.idle_count += 1
             else:
                 self.owner[block] = NOBODY
@@ -147,7 +149,7 @@ class BlockPool:
         idle = self.idle[owner]
         if len(self.idle) > 1:  # one at a time, so that tenants end up even
             count = min(count, 1 + len(idle) // 8)
-        for block in list(idle)[:count] if count < len(idle) else list(idle):
+        for block in list(islice(idle, count)):
             for lost in self._forget(block):
                 self._drop(lost)
                 self.evicted[why] += 1

@@ -105,7 +105,10 @@ def _tenants(state: State) -> None:
         _equal(f"waiting of {tenant}", account.waiting, waiting.get(tenant, 0))
         _equal(f"running of {tenant}", account.running, running.get(tenant, 0))
         _equal(f"reserved of {tenant}", account.reserved, reserved.get(tenant, 0))
-        ahead = sum(len(s.tokens) for s in state.sequences.values() if s.account is account and s.status is not RUNNING)
+        ahead: dict[int, int] = {}
+        for s in state.sequences.values():
+            if s.account is account and s.status is not RUNNING:
+                ahead[s.priority] = ahead.get(s.priority, 0) + len(s.tokens)
         _equal(f"tokens of {tenant} that wait", account.ahead, ahead)
     weights = sum(a.weight for a in state.tenants.accounts.values() if a.waiting or a.running)
     if abs(weights - state.tenants.weights) > 1e-6 * max(1.0, weights):

@@ -54,20 +54,22 @@ def refusal(state: State, request: SequenceRequest, now: Instant) -> Refusal | N
 
 
 def first_token(state: State, request: SequenceRequest) -> int:
-    """In ns from now, as is expected: the tenant's own prompts that wait ahead of it, at its part of what a step
-    computes; then its own. Nothing is assumed of sequences that have to end first: who could be in time is taken."""
+    """In ns from now, as is expected: the tenant's own prompts that wait ahead of it, those of classes no less urgent,
+    at its part of what a step computes; then its own. Nothing is assumed of sequences that have to end first: who could
+    be in time is taken."""
     steps, policy = state.steps, state.policy
     account = state.tenants.accounts.get(request.tenant)
     weight = state.tenants.weight(request.tenant)
     weights = state.tenants.weights + (weight if account is None or not (account.waiting or account.running) else 0.0)
-    ahead = 0 if account is None else account.ahead
+    classes = {} if account is None else account.ahead
+    ahead = sum([tokens for priority, tokens in classes.items() if priority <= request.priority])
     full = min(policy.max_step_tokens, max(policy.tile, steps.fits(policy.target_itl - steps.now.step, 0)))
     per_token = (steps.now.step + steps.chunk(0, full)) / full
     size = state.block_size
     hashes: list[bytes] = []
     start = 0
     if policy.prefix_cache and request.read_cache:
-        root = state.root(request.salt or request.tenant)
+        root = state.root(request.tenant, request.salt)
         state.cache.extend(root, hashes, request.prompt)
         start = size * len(state.cache.find(root, hashes, request.prompt, (len(request.prompt) - 1) // size))
     count = len(request.prompt) - start

@@ -22,7 +22,7 @@ from headway.llm.plan.judging import refusal
 from headway.llm.plan.policy import PlanPolicy
 from headway.llm.plan.prefix import Hash, chained
 from headway.llm.plan.request import SequenceId, SequenceRequest
-from headway.llm.plan.sequence import FINISHED, RUNNING, Sequence, Status
+from headway.llm.plan.sequence import FINISHED, RUNNING, Sequence
 from headway.llm.plan.state import State
 from headway.llm.plan.step import Emitted, End, Refusal, Row, StepPlan
 from headway.llm.plan.step_time import DEFAULT, Coefficients, pairs
@@ -76,7 +76,7 @@ class Planner:
                 state.cache.extend(state.root_of(sequence), sequence.hashes, sequence.tokens)
             state.sequences[sequence.id] = sequence
             state.requests[request.id].append(sequence.id)
-            account.ahead += len(sequence.tokens)
+            account.adds_ahead(sequence, 1)
             state.tenants.waits(sequence, request.tenant)
             if request.first_by < NEVER:
                 self._watch(sequence)
@@ -316,9 +316,13 @@ class Planner:
         starts = self._starts
         while starts and starts[0][0] < now:
             sequence = heappop(starts)[2]
-            if sequence.status is Status.RUNNING and sequence.request.first_by >= now:
-                heappush(starts, (sequence.request.first_by, sequence.number, sequence))  # it may yet be
-            elif sequence.status is not FINISHED and not sequence.produced:
+            if sequence.status is FINISHED or sequence.produced:
+                continue
+            runs = sequence.status is RUNNING
+            latest = sequence.request.first_by if runs else latest_start(self.state, sequence)
+            if latest >= now:
+                heappush(starts, (latest, sequence.number, sequence))  # it may yet be, or others have computed for it
+            else:
                 self.state.end(sequence, End.DEADLINE)
 
     def check(self) -> None:

@@ -108,12 +108,13 @@ class State:
         """That hold so many tokens."""
         return -(-tokens // self.cache.block_size)
 
-    def root(self, salt: str) -> bytes:
-        """Where chains of hashes begin of those that share what they computed."""
-        return root(*self.names, salt)
+    def root(self, tenant: Tenant, salt: str) -> bytes:
+        """Where chains of hashes begin of those that share what they computed: those of a salt, or of a tenant. Who
+        takes a tenant's name for a salt shares nothing with it."""
+        return root(*self.names, "salt", salt) if salt else root(*self.names, "tenant", tenant)
 
     def root_of(self, sequence: Sequence) -> bytes:
-        return root(*self.names, sequence.request.salt or sequence.account.tenant)
+        return self.root(sequence.account.tenant, sequence.request.salt)
 
     # -- coming to run -----------------------------------------------------------------------
 
@@ -141,7 +142,7 @@ class State:
         sequence.paid = max(sequence.paid, min(sequence.computed, sequence.num_prompt))
         sequence.reserved = account.units(self.policy.prices.prompt * (sequence.num_prompt - sequence.paid))
         account.reserved += sequence.reserved
-        account.ahead -= len(sequence.tokens)
+        account.adds_ahead(sequence, -1)
         self.tenants.runs(account)
         self.tenants.waits_no_more(account)
         if self.policy.defer:
@@ -162,7 +163,7 @@ class State:
         sequence.attempt += 1
         sequence.computed = sequence.confirmed = sequence.pending = sequence.cached = 0
         sequence.stalled = False
-        sequence.account.ahead += len(sequence.tokens)
+        sequence.account.adds_ahead(sequence, 1)
         self.tenants.waits(sequence, sequence.account.tenant)
         self.tenants.runs_no_more(sequence.account)
         if why == "growth":
@@ -181,7 +182,7 @@ class State:
         else:
             self.resuming.pop(sequence.id, None)
             sequence.become(FINISHED)
-            account.ahead -= len(sequence.tokens)
+            account.adds_ahead(sequence, -1)
             self.tenants.waits_no_more(account)
         del self.sequences[sequence.id]
         choices = self.requests[sequence.id.request]

@@ -32,7 +32,7 @@ FEW = 64
 class Account:
     """base: the server's value of the counter.  unreported: service that it does not know of.
     reserved: that is yet to be charged for prompts under way.  All in counter units, by weight.
-    waiting, running: sequences.  ahead: tokens that those that wait have yet to have computed.
+    waiting, running: sequences.  ahead: tokens of those that wait, by class.
     served: priced tokens in all.  told: of those, what has been reported.
     reporting: of the unreported, what has been reported and not been answered, by the numbers of the reports.
     """
@@ -62,7 +62,7 @@ class Account:
         self.reserved = 0
         self.waiting = 0
         self.running = 0
-        self.ahead = 0
+        self.ahead: dict[int, int] = {}
         self.served = 0
         self.told = 0
         self.entry: tuple[Any, ...] | None = None
@@ -80,6 +80,13 @@ class Account:
     def units(self, service: int) -> int:
         """Of the counter, for so many priced tokens."""
         return int(service * UNIT / self.weight)
+
+    def adds_ahead(self, sequence: Sequence, sign: int) -> None:
+        """It waits from now on (1), or no more (-1)."""
+        left = self.ahead.get(sequence.priority, 0) + sign * len(sequence.tokens)
+        self.ahead[sequence.priority] = left
+        if left == 0:
+            del self.ahead[sequence.priority]
 
     def push(self, sequence: Sequence) -> None:
         fresh = sequence.status is not PREEMPTED

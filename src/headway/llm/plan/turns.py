@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
+
 from headway.core.units import NEVER
 from headway.llm.plan.sequence import Sequence
 from headway.llm.plan.state import State
@@ -69,9 +71,11 @@ class Turns:
 
 
 def _defers(state: State, sequence: Sequence) -> bool:
-    """Whether the first block that it would have to compute is being computed for another."""
+    """Whether the first block that it would have to compute is being computed for another. A block
+    that is cached continues one that is, so that it is found without a look at all."""
     if not state.computing or not state.policy.prefix_cache or not sequence.request.read_cache:
         return False
-    number = len(state.found(sequence))
-    last = (len(sequence.tokens) - 1) // state.block_size
-    return number < min(last, len(sequence.hashes)) and sequence.hashes[number] in state.computing
+    hashes = sequence.hashes
+    end = min((len(sequence.tokens) - 1) // state.block_size, len(hashes))
+    number = bisect_left(range(end), True, key=lambda number: not state.cache.knows(hashes[number]))
+    return number < end and hashes[number] in state.computing

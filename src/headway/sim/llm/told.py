@@ -35,7 +35,7 @@ class Told:
         self.id = id
         self.request = request
         self.number = number
-        self.root = request.salt or request.tenant
+        self.root = f"salt {request.salt}" if request.salt else f"tenant {request.tenant}"
         self.tokens = [*request.prompt, *request.output]
         self.values: list[int] = []
         self.attempt = request.attempt
