@@ -27,6 +27,7 @@ PLAIN = (
 )
 """Modules of the core and the planner that stay as they are: plain data, by decorators that mypyc does not know."""
 
+
 CHOSEN = {
     "wire": ("frames", "tensors"),
     "telemetry": ("counters", "histogram", "phases"),
@@ -58,13 +59,14 @@ def modules_of(source: Path, package: str) -> list[Path]:
     }
     if package in CHOSEN:
         return [file for name, file in files.items() if name in CHOSEN[package]]
-    return [file for name, file in files.items() if name not in PLAIN]
+    pure = [name for name in files if package != "llm" or name.startswith(("__init__", "plan/"))]
+    return [files[name] for name in pure if name not in PLAIN]
 
 
 def prepare(directory: Path) -> None:
     """A copy of the sources, and beside it a setup.py that translates them to C each time that it is run."""
     copied = directory / "headway"
-    shutil.copytree(SOURCE, copied, ignore=shutil.ignore_patterns("_compiled", "__pycache__"))
+    shutil.copytree(SOURCE, copied, ignore=shutil.ignore_patterns("_compiled", "_kernels", "__pycache__"))
     groups = [
         ([str(file.relative_to(directory)) for file in modules_of(copied, package)], f"headway_{package}")
         for package in PACKAGES

