@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from headway.llm.plan.request import SequenceId
+from headway.core.units import MILLISECOND
+from headway.llm.plan.planner import Planner
+from headway.llm.plan.policy import PlanPolicy
+from headway.llm.plan.request import SequenceId, SequenceRequest
 from headway.llm.plan.step import End
+from headway.llm.plan.step_time import Coefficients
 from tests.unit.plan_world import TOKEN, World, prompt, sizes
 
 
@@ -89,3 +93,24 @@ def test_one_that_ends_at_the_wall_of_the_pool_makes_place_in_that_very_plan():
     world.step()
     plan = world.step()
     assert plan.finished == [(SequenceId(1), End.LENGTH)] and sizes(plan) == {2: 11}
+
+
+def test_a_prompt_under_way_gets_a_tile_now_and_then_though_streams_leave_no_time() -> None:
+    prior = Coefficients(step=1e6, prefill=1e6, decode=0.0, context=1e4)
+    policy = PlanPolicy(max_sequences=8, max_step_tokens=64, tile=8, max_context=4_096, target_itl=10 * MILLISECOND)
+    planner = Planner(policy, blocks=400, prior=prior)
+    state = planner.state
+    planner.add(SequenceRequest(1, "streams", [1] * 600, 400), 0)
+    while not state.sequences[SequenceId(1)].produced:
+        plan = planner.plan(0)
+        planner.commit([5 if row.samples else None for row in plan.rows], 0)
+    planner.add(SequenceRequest(2, "late", [2] * 64, 4), 0)
+    state.steps.now = prior._replace(step=0.0, context=0.0)  # there is time when it is admitted
+    plan = planner.plan(0)
+    planner.commit([5 if row.samples else None for row in plan.rows], 0)
+    assert SequenceId(2) in state.running
+    state.steps.now = prior  # and none from then on: 600 tokens of context take 6 ms, and half of 10 are left
+    for _ in range(60):
+        plan = planner.plan(10**12)
+        planner.commit([5 if row.samples else None for row in plan.rows], 10**12)
+    assert 2 not in state.requests, "it is through"

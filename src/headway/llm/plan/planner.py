@@ -27,6 +27,9 @@ from headway.llm.plan.state import State
 from headway.llm.plan.step import Emitted, End, Refusal, Row, StepPlan
 from headway.llm.plan.step_time import DEFAULT, Coefficients, pairs
 
+MOST_DRY = 4
+"""Steps in a row whose streams leave nothing for the prompts under way; then the oldest gets a tile all the same, or
+whoever was admitted before the streams grew so long would wait for ever."""
 MOST_PLANS = 2
 """One that runs, and one beyond it."""
 SLACK = 64
@@ -162,7 +165,9 @@ class Planner:
         admit(state, prefill, len(rows), sum(s.computed for s in rows), limit)
         if state.preempted:
             rows = [sequence for sequence in rows if sequence.status is RUNNING]
-        return rows, prefill.deal(must=not rows)
+        chunks = prefill.deal(must=not rows or state.dry >= MOST_DRY)
+        state.dry = 0 if chunks or not prefill.under_way else state.dry + 1
+        return rows, chunks
 
     def _decodes(self) -> list[Sequence]:
         """The streams that go on by a token."""

@@ -43,12 +43,14 @@ class State:
     later: blocks that are given back once the plan of that number has run; `leaving` in all.
     computing: hashes of blocks of prompts that somebody computes just now.
     ended: that ended without a result, since the last plan.
+    dry: plans in a row that had nothing for the prompts under way.
     """
 
     __slots__ = (
         "cache",
         "computing",
         "counts",
+        "dry",
         "ended",
         "later",
         "leaving",
@@ -98,6 +100,7 @@ class State:
         self.ended: list[tuple[SequenceId, End]] = []
         self.number = 0
         self.step = 0
+        self.dry = 0
         self.counts = Counts()
 
     @property
@@ -136,6 +139,7 @@ class State:
         sequence.computed = sequence.confirmed = len(found) * self.block_size
         self.cache.asked += len(sequence.tokens)
         self.cache.hits += sequence.computed
+        sequence.first_at = sequence.emitted = 0  # what it lost while it waited is not made up for at others' cost
         sequence.become(RUNNING)
         self.running[sequence.id] = sequence
         self.resuming.pop(sequence.id, None)

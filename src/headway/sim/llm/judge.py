@@ -109,6 +109,7 @@ class Judge:
         for told in begun:
             sequence = state.running[told.id]
             promises.beginning(state, told, sequence)
+            told.first_at = told.emitted = 0
             told.begins(sequence.cached * state.block_size)
         promises.order(state, before, begun, plan, waiting)
         promises.victims(state, before, begun, plan, self.told, len(self.flying))

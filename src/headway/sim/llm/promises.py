@@ -130,8 +130,8 @@ def budget(state: State, plan: StepPlan, told: Callable[[SequenceId], Told], now
     for row in chunks:
         if not row.samples:
             require(row.size % policy.tile == 0, f"{row.size} tokens of {row.id} are no multiple of a tile")
-    if not chunks or (not streams and len(chunks) == 1 and chunks[0].size <= policy.tile):
-        return
+    if not chunks or (len(chunks) == 1 and chunks[0].size <= policy.tile):
+        return  # a tile may come where there is no time for it, lest a prompt starve
     limit = policy.target_itl * policy.slack
     for row in streams:
         stream = told(row.id)
