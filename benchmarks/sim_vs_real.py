@@ -46,7 +46,8 @@ from headway.core.units import SECOND, Duration, Instant, ms
 from headway.sim.clients import Clients
 from headway.sim.costs import Cost
 from headway.sim.driver import Driver
-from headway.sim.fleet import Fleet, Model
+from headway.sim.fleet import Fleet
+from headway.sim.sim_worker import Model
 from headway.sim.workloads import Arrival
 
 UTILISATIONS = (0.5, 0.8)

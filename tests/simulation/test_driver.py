@@ -13,8 +13,9 @@ from headway.core.units import Instant, ms
 from headway.sim.agenda import Agenda
 from headway.sim.clients import Clients
 from headway.sim.driver import Driver
-from headway.sim.fleet import Fleet, Model
+from headway.sim.fleet import Fleet
 from headway.sim.scenario import KEY, VERSION
+from headway.sim.sim_worker import Model
 from headway.sim.workloads import Arrival
 
 

@@ -20,9 +20,10 @@ from headway.core.units import MILLISECOND, NEVER, SECOND, Duration, Instant, ms
 from headway.sim.clients import Clients
 from headway.sim.costs import Cost, cpu, warm_up
 from headway.sim.driver import Driver
-from headway.sim.fleet import Fleet, Model
+from headway.sim.fleet import Fleet
 from headway.sim.regimes import Ends
 from headway.sim.scenario import KEY, VERSION
+from headway.sim.sim_worker import Model
 from headway.sim.workloads import Arrival, lognormal_length, poisson
 
 Device = Callable[[Instant, int, int], Duration]

@@ -19,9 +19,10 @@ from headway.core.views import devices
 from headway.sim.clients import Clients
 from headway.sim.costs import Cost, warm_up
 from headway.sim.driver import Driver
-from headway.sim.fleet import Fleet, Model
+from headway.sim.fleet import Fleet
 from headway.sim.oracles import Oracle
 from headway.sim.report import Latency, Recorder, summarise
+from headway.sim.sim_worker import Model
 from headway.sim.workloads import Arrival, poisson
 
 CORES = 2

@@ -16,8 +16,9 @@ from headway.core.scheduler import Scheduler
 from headway.core.units import ms
 from headway.sim.clients import Clients
 from headway.sim.driver import Driver
-from headway.sim.fleet import Fleet, Model
+from headway.sim.fleet import Fleet
 from headway.sim.scenario import KEY, VERSION
+from headway.sim.sim_worker import Model
 from headway.sim.workloads import Arrival
 
 BATCHES = Model(lambda rows, length: ms(10))

@@ -19,6 +19,7 @@ from headway.core.losses import Loss
 from headway.core.policy import Style
 from headway.core.units import Duration
 from headway.sim.driver import Driver
+from headway.sim.engines import SimEngine
 from headway.sim.fleet import Fleet
 from headway.sim.plans import WorldPlan, random_policy
 
@@ -124,8 +125,8 @@ class Chaos(Disturbances):
         if engines:
             worker = self._rng.choice(engines)
             model = self._plan.models[worker.version]
-            if worker.engine is not None and model.engine is not None:
-                worker.engine.resize(self._rng.randint(model.engine.blocks // 4, model.engine.blocks))
+            if isinstance(worker.holder, SimEngine) and model.engine is not None:
+                worker.holder.resize(self._rng.randint(model.engine.blocks // 4, model.engine.blocks))
                 return
             changed = model.capacity._replace(sequences=self._rng.randint(1, 2 * model.capacity.sequences))
             self._driver.tell(CapacityChanged(worker.worker, changed))

@@ -32,10 +32,11 @@ from headway.sim.costs import warm_up
 from headway.sim.driver import Driver
 from headway.sim.engine_worlds import OUTPUT, PROMPT, STEPS, ServiceOracle
 from headway.sim.engines import EngineModel
-from headway.sim.fleet import Fleet, Model
+from headway.sim.fleet import Fleet
 from headway.sim.gaps import Gaps
 from headway.sim.oracles import Oracle, OracleViolation
 from headway.sim.scenario import KEY, VERSION
+from headway.sim.sim_worker import Model
 from headway.sim.workloads import Arrival
 
 REQUESTS = 60

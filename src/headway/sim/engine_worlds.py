@@ -25,9 +25,9 @@ from headway.llm.plan.policy import Admit, PlanPolicy, Prices
 from headway.llm.plan.step_time import Coefficients
 from headway.sim.costs import warm_up
 from headway.sim.engines import EngineModel
-from headway.sim.fleet import Model
 from headway.sim.oracles import OracleViolation
 from headway.sim.plans import WorldPlan, plan_world
+from headway.sim.sim_worker import Model
 from headway.sim.workloads import Arrival
 from headway.sim.worlds import World, WorldFailed, WorldResult
 

@@ -60,7 +60,8 @@ class EngineModel:
 class SimEngine:
     """One of them.
 
-    answer: told what it has to say.  slower: a factor of a step's time.  fails: whether a sequence fails in a step.
+    answer: told what it has to say.  ended: told after each thing it has said.
+    slower: a factor of a step's time.  fails: whether a sequence fails in a step.
     checked: the planner's state is looked at after every step.
     """
 
@@ -72,6 +73,7 @@ class SimEngine:
         answer: Callable[[Event], None],
         slower: Callable[[], int],
         fails: Callable[[], bool],
+        ended: Callable[[], None],
     ) -> None:
         self.attached = model.planner(worker)
         self.gone = False
@@ -80,6 +82,7 @@ class SimEngine:
         self._answer = answer
         self._slower = slower
         self._fails = fails
+        self._end = ended
         self._plans: deque[StepPlan] = deque()
         self._steps = False
 
@@ -162,6 +165,7 @@ class SimEngine:
     def _tell(self, events: list[Event]) -> None:
         for event in events:
             self._answer(event)
+            self._end()
 
 
 def prompt(request: RequestId, arrival: Arrival) -> list[int]:

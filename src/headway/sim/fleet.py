@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
+from functools import partial
 from random import Random
 
 from headway.core.effects import (
@@ -26,89 +26,21 @@ from headway.core.events import (
     PartFailure,
     Relief,
     ReliefReported,
-    SequenceFailed,
-    SequenceFinished,
-    TokensEmitted,
     WorkerDraining,
     WorkerLost,
     WorkerReady,
     WorkerStarting,
     WorkerStopped,
 )
-from headway.core.ids import BatchId, Capacity, Measurement, Part, RequestId, VersionId, WorkerId
+from headway.core.ids import BatchId, RequestId, VersionId, WorkerId
 from headway.core.losses import Loss
 from headway.core.outcomes import Outcome
 from headway.core.units import NEVER, Duration, Instant
-from headway.sim.costs import Cost
 from headway.sim.driver import Driver
-from headway.sim.engines import EngineModel, SimEngine
+from headway.sim.engines import SimEngine
 from headway.sim.faults import NO_FAULTS, Faults
-
-BATCH_WORKER = Capacity(batch_slots=1)
-
-
-@dataclass(slots=True)
-class Model:
-    """What runs a version: how long it takes, how many copies of it, what each can hold.
-
-    load_time: from WorkerStarting to WorkerReady.
-    hand_over: what a batch, and its answer, spends on the way.
-    unpadded: rows run end to end: they take what as many of their mean length would.
-    relief: there is memory for another worker beside one that is suspected.
-    device: that it shares with others; "" = none.
-    engine: where its workers are engines.
-    """
-
-    cost: Cost
-    workers: int = 1
-    capacity: Capacity = BATCH_WORKER
-    measurements: tuple[Measurement, ...] = ()
-    load_time: Duration = 0
-    hand_over: Duration = 0
-    unpadded: bool = False
-    relief: bool = False
-    device: str = ""
-    engine: EngineModel | None = None
-
-    def run_time(self, parts: Sequence[Part]) -> Duration:
-        rows = sum(part.rows for part in parts)
-        if not self.unpadded:
-            return self.cost(rows, max(part.length for part in parts))
-        return self.cost(rows, -(-sum(part.rows * part.length for part in parts) // rows))
-
-
-@dataclass(slots=True)
-class SimSequence:
-    left: int
-    emitted: int = 0
-    aborted: bool = False
-
-
-@dataclass(slots=True)
-class SimWorker:
-    """busy_since: -1 while it runs nothing.  free_at: when what it was given will have run, one after the other.
-    begins: of what it was given, when it begins with it.  withdrawn: what it will not run.
-    relieves: the one that it was started for, as that is suspected; 0: it is nobody's relief.
-    """
-
-    worker: WorkerId
-    version: VersionId
-    up: bool = False
-    gone: bool = False
-    draining: bool = False
-    stepping: bool = False
-    busy_since: Instant = -1
-    free_at: Instant = 0
-    running: dict[BatchId, DispatchBatch] = field(default_factory=dict)
-    begins: dict[BatchId, Instant] = field(default_factory=dict)
-    withdrawn: dict[BatchId, None] = field(default_factory=dict)
-    relieves: WorkerId = 0
-    sequences: dict[tuple[RequestId, int], SimSequence] = field(default_factory=dict)
-    engine: SimEngine | None = None
-
-    @property
-    def is_empty(self) -> bool:
-        return not (self.running or self.sequences) and (self.engine is None or self.engine.is_empty)
+from headway.sim.sim_worker import Model, SimWorker
+from headway.sim.streams import SimStreams
 
 
 class Fleet:
@@ -238,7 +170,7 @@ class Fleet:
 
     def _rest(self, worker: SimWorker) -> None:
         """It has ended something: if that was all, or it is dead, it runs nothing from here on."""
-        if worker.busy_since >= 0 and (worker.gone or not (worker.running or worker.stepping)):
+        if worker.busy_since >= 0 and (worker.gone or not (worker.running or worker.steps)):
             self._ran.append((worker.busy_since, self._driver.now))
             worker.busy_since = -1
 
@@ -250,15 +182,7 @@ class Fleet:
             return
         worker.up = True
         model = self.models[worker.version]
-        if model.engine is not None:
-            worker.engine = SimEngine(
-                worker.worker,
-                model.engine,
-                self._driver,
-                lambda answer: self._answered(worker, answer),
-                lambda: self.faults.slow_factor if self._happens(self.faults.slow) else 1,
-                lambda: self._happens(self.faults.sequence_fails),
-            )
+        worker.holder = self._made_holder(worker, model)
         self._driver.tell(WorkerReady(worker.worker, model.capacity, model.measurements))
 
     def _stop_if_empty(self, worker: SimWorker) -> None:
@@ -273,8 +197,8 @@ class Fleet:
 
     def _end(self, worker: SimWorker, event: Event) -> None:
         worker.gone, worker.up = True, False
-        if worker.engine is not None:
-            worker.engine.gone = True
+        if worker.holder is not None:
+            worker.holder.gone = True
         self._rest(worker)
         self._driver.tell(event)
         if worker.relieves:
@@ -374,70 +298,42 @@ class Fleet:
     # -- sequences ----------------------------------------------------------------------------------
 
     def _admit(self, effect: AdmitSequence) -> None:
-        worker = self.workers[effect.worker]
-        if worker.engine is not None:
-            request = self._driver.scheduler._state.requests[effect.request]
-            worker.engine.admit(effect, self._driver.requests[effect.request], request.emitted)
-            return
-        outputs = self._driver.requests[effect.request].outputs
-        worker.sequences[effect.request, effect.attempt] = SimSequence(outputs)
-        if not worker.stepping:
-            worker.stepping = True
-            self._schedule_step(worker)
+        request = self._driver.scheduler._state.requests.get(effect.request)
+        emitted = 0 if request is None else request.emitted
+        self._holder(effect.worker).admit(effect, self._driver.requests[effect.request], emitted)
 
     def _abort(self, effect: AbortSequence) -> None:
-        worker = self.workers[effect.worker]
-        if worker.engine is not None:
-            worker.engine.abort(effect)
-            return
-        sequence = worker.sequences.get((effect.request, effect.attempt))
-        if sequence is not None:
-            sequence.aborted = True
+        self._holder(effect.worker).abort(effect)
 
     def _update_counters(self, effect: UpdateCounters) -> None:
-        engine = self.workers[effect.worker].engine
-        if engine is not None:
-            engine.update(effect)
+        self._holder(effect.worker).update(effect)
 
     def _take_back(self, effect: TakeBack) -> None:
-        engine = self.workers[effect.worker].engine
-        if engine is not None:
-            engine.take_back(effect)
+        self._holder(effect.worker).take_back(effect)
 
-    def _answered(self, worker: SimWorker, answer: Event) -> None:
-        self._report(worker, answer)
-        self._stop_if_empty(worker)
+    def _holder(self, worker: WorkerId) -> SimEngine | SimStreams:
+        holder = self.workers[worker].holder
+        assert holder is not None, f"worker {worker} was never ready"
+        return holder
 
-    def _schedule_step(self, worker: SimWorker) -> None:
-        duration = self.models[worker.version].cost(len(worker.sequences), 1)
-        if self._happens(self.faults.slow):
-            duration *= self.faults.slow_factor
-        self._begin(worker)
-        self._driver.at(self._driver.now + duration, lambda: self._step(worker, duration))
+    def _made_holder(self, worker: SimWorker, model: Model) -> SimEngine | SimStreams:
+        def slower() -> int:
+            return self.faults.slow_factor if self._happens(self.faults.slow) else 1
 
-    def _step(self, worker: SimWorker, duration: Duration) -> None:
-        """One result for each sequence; those that are done or aborted leave."""
-        service = duration // max(1, len(worker.sequences))
-        for (request, attempt), sequence in list(worker.sequences.items()):
-            if not sequence.aborted:
-                if self._happens(self.faults.sequence_fails):
-                    failed = SequenceFailed(worker.worker, request, attempt, Outcome.MODEL_ERROR, "the model raised")
-                    self._leave(worker, request, attempt, failed)
-                    continue
-                self._report(worker, TokensEmitted(worker.worker, request, attempt, sequence.emitted, 1, service))
-                sequence.emitted += 1
-                sequence.left -= 1
-            if sequence.aborted or sequence.left <= 0:
-                self._leave(worker, request, attempt, SequenceFinished(worker.worker, request, attempt))
-        worker.stepping = bool(worker.sequences) and not worker.gone
-        if worker.stepping:
-            self._schedule_step(worker)
-        self._rest(worker)
-        self._stop_if_empty(worker)
+        def fails() -> bool:
+            return self._happens(self.faults.sequence_fails)
 
-    def _leave(self, worker: SimWorker, request: RequestId, attempt: int, answer: Event) -> None:
-        del worker.sequences[request, attempt]
-        self._report(worker, answer)
+        def answered(answer: Event) -> None:
+            self._report(worker, answer)
+
+        def ended() -> None:
+            self._rest(worker)
+            self._stop_if_empty(worker)
+
+        if model.engine is not None:
+            return SimEngine(worker.worker, model.engine, self._driver, answered, slower, fails, ended)
+        began = partial(self._begin, worker)
+        return SimStreams(worker.worker, model.cost, self._driver, answered, slower, fails, began, ended)
 
     # -- what reaches the core ----------------------------------------------------------------------
 

@@ -12,7 +12,7 @@ from headway.core.tenancy import RateLimit, TenantPolicy
 from headway.core.units import MILLISECOND, NEVER, SECOND, Duration, Instant, ms, us
 from headway.sim.costs import COSTS, noisy, on_grid, warm_up
 from headway.sim.faults import NO_FAULTS, Faults
-from headway.sim.fleet import Model
+from headway.sim.sim_worker import Model
 from headway.sim.stalls import Stalls
 from headway.sim.workloads import Arrival, bursty, lognormal_length, on_off, poisson
 

@@ -17,9 +17,10 @@ from headway.sim.clients import Clients
 from headway.sim.costs import Cost, cpu, warm_up
 from headway.sim.driver import Driver, Observer
 from headway.sim.faults import NO_FAULTS, Faults
-from headway.sim.fleet import Fleet, Model
+from headway.sim.fleet import Fleet
 from headway.sim.oracles import Oracle
 from headway.sim.report import Recorder, Report
+from headway.sim.sim_worker import Model
 from headway.sim.workloads import MAX_LENGTH, Arrival
 
 VERSION = VersionId("model", 1)

@@ -18,10 +18,11 @@ from headway.sim.clients import Clients
 from headway.sim.costs import Cost, cpu, noisy, warm_up
 from headway.sim.driver import Driver, Observer
 from headway.sim.fair_oracle import FairOracle
-from headway.sim.fleet import Fleet, Model
+from headway.sim.fleet import Fleet
 from headway.sim.oracles import Oracle
 from headway.sim.report import Recorder
 from headway.sim.scenario import KEY, VERSION
+from headway.sim.sim_worker import Model
 from headway.sim.tenant_report import TenantRecorder, TenantsReport
 from headway.sim.timeline import Timeline
 from headway.sim.workloads import MAX_LENGTH, Arrival, TracedRequest, lognormal_length
