@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -34,43 +36,36 @@ HASH_SEEDS = ("1", "2", "3", "4", "5")
 ROOT = Path(__file__).parents[2]
 
 
-def test_a_clean_core_passes_the_worlds_that_must_catch_the_bugs() -> None:
-    for seed in BUDGET:
-        run_world(seed)
+class Kind(NamedTuple):
+    """Of worlds: how one is run, which ones, and the bugs that they must notice."""
+
+    run: Callable[..., object]
+    seeds: tuple[int, ...]
+    canaries: tuple[Canary, ...]
 
 
-@pytest.mark.parametrize("canary", CANARIES, ids=str)
-def test_the_worlds_notice_that(canary: Canary) -> None:
+KINDS = {
+    "worlds": Kind(run_world, BUDGET, CANARIES),
+    "failures": Kind(run_world, FAILURES_BUDGET, FAILURES),
+    "engines": Kind(run_engine_world, ENGINES_BUDGET, ENGINES),
+}
+PLANTED = [
+    pytest.param(kind, canary, id=f"{name}: {canary}") for name, kind in KINDS.items() for canary in kind.canaries
+]
+
+
+@pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
+def test_a_clean_core_passes_the_worlds_that_must_catch_the_bugs(kind: Kind) -> None:
+    for seed in kind.seeds:
+        kind.run(seed)
+
+
+@pytest.mark.parametrize(("kind", "canary"), PLANTED)
+def test_the_worlds_notice_that(kind: Kind, canary: Canary) -> None:
     scheduler = plant(canary)
     with pytest.raises(WorldFailed):
-        for seed in BUDGET:
-            run_world(seed, scheduler)
-
-
-def test_a_clean_core_passes_the_worlds_that_must_catch_what_is_done_wrongly_about_failures() -> None:
-    for seed in FAILURES_BUDGET:
-        run_world(seed)
-
-
-@pytest.mark.parametrize("canary", FAILURES, ids=str)
-def test_the_worlds_notice_that_about_failures(canary: Canary) -> None:
-    scheduler = plant(canary)
-    with pytest.raises(WorldFailed):
-        for seed in FAILURES_BUDGET:
-            run_world(seed, scheduler)
-
-
-def test_a_clean_core_passes_the_worlds_of_engines_that_must_catch_the_bugs() -> None:
-    for seed in ENGINES_BUDGET:
-        run_engine_world(seed)
-
-
-@pytest.mark.parametrize("canary", ENGINES, ids=str)
-def test_the_worlds_of_engines_notice_that(canary: Canary) -> None:
-    scheduler = plant(canary)
-    with pytest.raises(WorldFailed):
-        for seed in ENGINES_BUDGET:
-            run_engine_world(seed, scheduler)
+        for seed in kind.seeds:
+            kind.run(seed, scheduler)
 
 
 def test_backlogged_tenants_drift_apart_where_what_engines_report_is_not_charged() -> None:

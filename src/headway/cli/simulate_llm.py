@@ -79,7 +79,11 @@ class Load:
 @click.option("--prompt", type=click.IntRange(1), default=500, help="Median prompt of chat, in tokens (default 500).")
 @click.option("--output", type=click.IntRange(1), default=130, help="Median answer of chat, in tokens (default 130).")
 @click.option("--shared", type=click.IntRange(0), default=0, help="Tokens that all prompts of a tenant begin with.")
-@click.option("--max-tokens", type=click.IntRange(1), default=traces.MAX_TOKENS, help="What requests ask for.")
+@click.option(
+    "--max-tokens",
+    type=click.IntRange(1),
+    help="What requests ask for (default: of a trace 2048, of chat eight median answers).",
+)
 @click.option("--tenants", type=TenantShares(), default="default:1", help="Tenants, equally busy, and their weights.")
 @click.option("--first-token-ms", type=click.FloatRange(0, min_open=True), help="Every request's deadline for it.")
 @click.option("--target-itl-ms", type=click.FloatRange(0, min_open=True), help="Between tokens; else the preset's.")
@@ -118,7 +122,7 @@ def simulate_llm(
     prompt: int,
     output: int,
     shared: int,
-    max_tokens: int,
+    max_tokens: int | None,
     tenants: tuple[tuple[str, float], ...],
     first_token_ms: float | None,
     target_itl_ms: float | None,
@@ -138,6 +142,8 @@ def simulate_llm(
         raise click.UsageError("--load, --rate and --speed exclude each other")
     if speed is not None and trace is None:
         raise click.UsageError("--speed and --trace go together")
+    if max_tokens is not None and workload == "greedy" and trace is None:
+        raise click.UsageError("what the greedy workload asks for is fixed: --max-tokens does not go with it")
     device = PRESETS[preset]
     pace = Load(load, rate, speed)
     names = tuple(name for name, _ in tenants)
@@ -158,10 +164,18 @@ def simulate_llm(
             until=in_ns(seconds) if greedy and seconds else NEVER,
         )
         if trace is not None:
-            coming = _traced(trace, scenario, pace, names, count, seconds, max_tokens)
+            coming = _traced(trace, scenario, pace, names, count, seconds, max_tokens or traces.MAX_TOKENS)
         else:
             coming = _invented(
-                workload, scenario, pace, names, seconds, Lengths(prompt, 1.0, 32 * prompt), output, shared
+                workload,
+                scenario,
+                pace,
+                names,
+                seconds,
+                Lengths(prompt, 1.0, 32 * prompt),
+                output,
+                shared,
+                max_tokens or 8 * output,
             )
         arrivals = list(islice(coming, count))
         if first_token_ms:
@@ -226,6 +240,7 @@ def _invented(
     prompt: Lengths,
     output: int,
     shared: int,
+    max_tokens: int,
 ) -> Iterator[Arrival]:
     if workload == "greedy":
         capacity = scenario.preset.capacity(256, 256) * scenario.engines
@@ -233,7 +248,7 @@ def _invented(
         return synthetic.arrivals(clients, scenario.seed)
     answers = Lengths(output, 0.8, 8 * output)
     rate = pace.of(scenario.preset, prompt.mean, answers.mean, scenario.engines) / len(names)
-    clients = tuple(Client(name, rate, prompt, answers, 8 * output, shared) for name in names)
+    clients = tuple(Client(name, rate, prompt, answers, max_tokens, shared) for name in names)
     coming = synthetic.arrivals(clients, scenario.seed)
     return synthetic.for_a_while(coming, seconds) if seconds else coming
 

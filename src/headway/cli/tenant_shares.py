@@ -16,6 +16,8 @@ class TenantShares(click.ParamType[tuple[tuple[str, float], ...]]):
         shares: dict[str, float] = {}
         for entry in str(value).split(","):
             name, _, weight = entry.partition(":")
+            if name.strip() in shares:
+                self.fail(f"{name.strip()!r} is named twice", param, ctx)
             try:
                 shares[name.strip()] = float(weight or 1)
             except ValueError:

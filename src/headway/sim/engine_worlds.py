@@ -6,14 +6,12 @@ python -m headway.sim.engine_worlds --seed 123   # replay one
 
 from __future__ import annotations
 
-import argparse
 import os
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from random import Random
-from time import perf_counter
 
 from headway.core.effects import AdmitSequence, Effect
 from headway.core.events import EngineReported, Event, RequestArrived, TokensEmitted, WorkerLost, WorkerStopped
@@ -23,6 +21,7 @@ from headway.core.scheduler import Scheduler
 from headway.core.units import SECOND, ms, us
 from headway.llm.plan.policy import Admit, PlanPolicy, Prices
 from headway.llm.plan.step_time import Coefficients
+from headway.sim import many_worlds
 from headway.sim.costs import warm_up
 from headway.sim.engines import EngineModel
 from headway.sim.oracles import OracleViolation
@@ -151,26 +150,16 @@ def _arrivals(
 
 
 def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m headway.sim.engine_worlds", description=__doc__.split("\n")[0])
-    parser.add_argument("--seed", type=int, default=1, help="the first seed (default 1)")
-    parser.add_argument("--seeds", type=int, default=1, help="how many seeds, counting up (default 1)")
+    parser = many_worlds.options("headway.sim.engine_worlds", __doc__)
     parser.add_argument(
         "--restore-every", type=int, default=0, help="calls between restores from a snapshot (0: never)"
     )
-    options = parser.parse_args(arguments)
-    began = perf_counter()
-    totals: Counter[str] = Counter()
-    for seed in range(options.seed, options.seed + options.seeds):
-        try:
-            result = run_engine_world(seed, restore_every=options.restore_every)
-        except WorldFailed as failure:
-            print(failure, file=sys.stderr)
-            return 1
-        totals.update({outcome.value: count for outcome, count in result.outcomes.items()})
-    outcomes = ", ".join(f"{name} {count}" for name, count in sorted(totals.items()))
-    wall = perf_counter() - began
-    print(f"{options.seeds} worlds of engines held in {wall:.1f} s: {totals.total()} requests ({outcomes})")
-    return 0
+    chosen = parser.parse_args(arguments)
+
+    def run(seed: int) -> many_worlds.Played:
+        return run_engine_world(seed, restore_every=chosen.restore_every).played
+
+    return many_worlds.play(chosen, run, WorldFailed)
 
 
 if __name__ == "__main__":

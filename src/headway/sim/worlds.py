@@ -8,7 +8,6 @@ A world is a function of its seed alone, so is the digest of everything that the
 
 from __future__ import annotations
 
-import argparse
 import hashlib
 import json
 import os
@@ -17,7 +16,6 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from random import Random
-from time import perf_counter
 
 from headway.core.effects import Effect
 from headway.core.events import DrainStarted, Event, MemoryPressureChanged, ServerConfigured, VersionConfigured
@@ -25,6 +23,7 @@ from headway.core.ids import VersionId
 from headway.core.outcomes import Outcome
 from headway.core.scheduler import Scheduler
 from headway.core.units import NEVER, SECOND, Instant
+from headway.sim import many_worlds
 from headway.sim.chaos import Chaos
 from headway.sim.clients import Clients
 from headway.sim.driver import Driver
@@ -73,6 +72,11 @@ class WorldResult:
     calls: int
     requests: int
     outcomes: dict[Outcome, int]
+
+    @property
+    def played(self) -> many_worlds.Played:
+        counts = Counter({outcome.value: count for outcome, count in self.outcomes.items()})
+        return many_worlds.Played(counts + Counter(requests=counts.total()), self.digest)
 
 
 class WorldFailed(AssertionError):
@@ -194,30 +198,14 @@ class World:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m headway.sim.worlds", description=__doc__.split("\n")[0])
-    parser.add_argument("--seed", type=int, default=1, help="the first seed (default 1)")
-    parser.add_argument("--seeds", type=int, default=1, help="how many seeds, counting up (default 1)")
+    parser = many_worlds.options("headway.sim.worlds", __doc__)
     parser.add_argument(
         "--restore-every", type=int, default=0, help="calls between restores from a snapshot (0: never)"
     )
-    parser.add_argument("--digests", action="store_true", help="print seed and digest of each world, and nothing else")
-    options = parser.parse_args(arguments)
-    began = perf_counter()
-    totals: Counter[str] = Counter()
-    for seed in range(options.seed, options.seed + options.seeds):
-        try:
-            result = run_world(seed, restore_every=options.restore_every)
-        except WorldFailed as failure:
-            print(failure, file=sys.stderr)
-            return 1
-        totals.update({outcome.value: count for outcome, count in result.outcomes.items()})
-        if options.digests:
-            print(seed, result.digest)
-    if not options.digests:
-        wall = perf_counter() - began
-        outcomes = ", ".join(f"{name} {count}" for name, count in sorted(totals.items()))
-        print(f"{options.seeds} worlds held in {wall:.1f} s: {totals.total()} requests ({outcomes})")
-    return 0
+    chosen = parser.parse_args(arguments)
+    return many_worlds.play(
+        chosen, lambda seed: run_world(seed, restore_every=chosen.restore_every).played, WorldFailed
+    )
 
 
 if __name__ == "__main__":

@@ -10,13 +10,11 @@ other goes on with.
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections import Counter
 from dataclasses import dataclass
 from hashlib import sha256
 from random import Random
-from time import perf_counter
 
 from headway.core.units import NEVER, SECOND, Instant, ms
 from headway.llm.plan.planner import Planner
@@ -24,6 +22,7 @@ from headway.llm.plan.policy import UNIT, Admit, PlanPolicy
 from headway.llm.plan.prefix import Hash, chained
 from headway.llm.plan.request import SequenceId, SequenceRequest
 from headway.llm.plan.step_time import DEFAULT, Coefficients
+from headway.sim import many_worlds
 from headway.sim.llm.judge import Judge
 
 STOP = 7
@@ -258,28 +257,15 @@ def _run(world: World, steps: int) -> World:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m headway.sim.llm.worlds", description=__doc__.split("\n")[0])
-    parser.add_argument("--seed", type=int, default=1, help="the first seed (default 1)")
-    parser.add_argument("--seeds", type=int, default=1, help="how many seeds, counting up (default 1)")
+    parser = many_worlds.options("headway.sim.llm.worlds", __doc__)
     parser.add_argument("--steps", type=int, default=1_000, help="steps of each world before nothing more comes")
-    parser.add_argument("--digests", action="store_true", help="print seed and digest of each world, and nothing else")
-    options = parser.parse_args(arguments)
-    began = perf_counter()
-    totals: Counter[str] = Counter()
-    for seed in range(options.seed, options.seed + options.seeds):
-        try:
-            world = _run(World(seed), options.steps)
-        except WorldFailed as failure:
-            print(failure, file=sys.stderr)
-            return 1
-        totals += world.counts
-        if options.digests:
-            print(seed, world.digest.hexdigest())
-    if options.digests:
-        return 0
-    told = ", ".join(f"{name} {count}" for name, count in sorted(totals.items()))
-    print(f"{options.seeds} worlds held in {perf_counter() - began:.1f} s: {told}")
-    return 0
+    chosen = parser.parse_args(arguments)
+
+    def run(seed: int) -> many_worlds.Played:
+        world = _run(World(seed), chosen.steps)
+        return many_worlds.Played(world.counts, world.digest.hexdigest())
+
+    return many_worlds.play(chosen, run, WorldFailed)
 
 
 if __name__ == "__main__":
