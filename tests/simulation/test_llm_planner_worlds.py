@@ -6,10 +6,12 @@ import os
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Callable
 
 import pytest
 
 from headway.llm.plan.planner import Planner
+from headway.sim import engine_worlds, worlds
 from headway.sim.llm.worlds import World, WorldFailed, main, run_world
 
 STEPS = 60
@@ -61,6 +63,13 @@ def test_a_world_that_fails_says_how_to_see_it_again(capsys: pytest.CaptureFixtu
         run_world(8, 40, Forgetful)
     assert main(["--seed", "8", "--steps", "5"]) == 0
     assert capsys.readouterr().out.startswith("1 worlds held in")
+
+
+@pytest.mark.parametrize("command", [main, worlds.main, engine_worlds.main], ids=["plan", "core", "engines"])
+def test_no_worlds_at_all_show_nothing(command: Callable[[list[str]], int], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        command(["--seeds", "0"])
+    assert "at least 1" in capsys.readouterr().err
 
 
 def test_at_the_end_of_a_world_nothing_is_left() -> None:

@@ -31,7 +31,7 @@ class Firsts(Recorder):
         super().__init__(scenario.weight)
         self.firsts: dict[int, Instant] = {}
         self.lasts: dict[int, Instant] = {}
-        self.between_them: dict[int, list[Duration]] = {}
+        self.between_them: dict[int, list[tuple[Instant, Duration]]] = {}
         self.took: list[tuple[Instant, Duration]] = []
 
     def ran(self, engine, plan, emitted, now) -> None:  # type: ignore[no-untyped-def]
@@ -41,7 +41,7 @@ class Firsts(Recorder):
             request = token.id.request
             self.firsts.setdefault(request, now)
             if request in self.lasts:
-                self.between_them.setdefault(request, []).append(now - self.lasts[request])
+                self.between_them.setdefault(request, []).append((now, now - self.lasts[request]))
             self.lasts[request] = now
 
     def longest_step(self, since: Instant, until: Instant) -> Duration:
@@ -51,7 +51,8 @@ class Firsts(Recorder):
 @pytest.mark.parametrize("name", NAMES)
 def test_short_prompts_come_through_beside_a_long_one_and_streams_go_on(name: str) -> None:
     """A prompt of 16,000 tokens, 16 streams, and short prompts every 40 ms: the first token of each within twice what
-    it takes in an idle engine and two steps; 99 % of the streams' tokens within three times the median."""
+    it takes in an idle engine and two steps; of the times between the streams' tokens meanwhile 99 % within
+    three times the median; and no stream waits for more than a tenth beyond its target."""
     scenario = LlmScenario(PRESETS[name])
     idle = simulate(scenario, [Arrival(0, prompt(0, 64), 2, 2)]).first_token.p50_ms * MILLISECOND
     begins = SECOND
@@ -69,12 +70,11 @@ def test_short_prompts_come_through_beside_a_long_one_and_streams_go_on(name: st
     for request, short in beside:
         took = watched.firsts[request] - short.at
         assert took <= 2 * idle + 2 * watched.longest_step(short.at, watched.firsts[request])
-    gaps = sorted(chain.from_iterable(watched.between_them[number] for number in range(1, 17)))
-    during = [gap for number in range(1, 17) for gap in watched.between_them[number] if begins < watched.lasts[number]]
-    assert during
-    beside_it = sorted(took for ended, took in watched.took if begins < ended <= through)
+    gaps = list(chain.from_iterable(watched.between_them[number] for number in range(1, 17)))
+    beside_it = sorted(gap for came, gap in gaps if begins < came <= through)
+    assert len(beside_it) > 100
     assert beside_it[int(0.99 * len(beside_it))] <= 3 * beside_it[len(beside_it) // 2]
-    assert gaps[-1] <= 1.1 * scenario.plan_policy.target_itl
+    assert max(gap for _, gap in gaps) <= 1.1 * scenario.plan_policy.target_itl
 
 
 @pytest.mark.parametrize("name", NAMES)

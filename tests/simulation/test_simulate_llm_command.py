@@ -72,6 +72,12 @@ def test_settings_reach_the_planner() -> None:
     assert shown("--blocks", "8")["refused"]
 
 
+def test_requests_ask_for_as_much_as_is_said() -> None:
+    few, many = (shown("--requests", "20", "--max-tokens", tokens) for tokens in ("5", "500"))
+    assert few["ends"] == {"length": 20}
+    assert "stop" in many["ends"]  # type: ignore[operator]
+
+
 def test_the_greedy_workload_has_two_tenants() -> None:
     report = shown("--workload", "greedy", "--preset", "h100-8b")
     assert report["tenants"].keys() == {"greedy", "polite"}  # type: ignore[attr-defined]
@@ -84,6 +90,8 @@ def test_the_greedy_workload_has_two_tenants() -> None:
         (("--speed", "2"), "--speed and --trace go together"),
         (("--max-sequences", "5000"), "must hold a token of each sequence"),
         (("--scheduler", "magic"), "is not one of"),
+        (("--tenants", "a:1,b:1,a:2"), "'a' is named twice"),
+        (("--workload", "greedy", "--max-tokens", "5"), "--max-tokens does not go with it"),
         (("--cost", "gpu"), "No such option"),
     ],
 )

@@ -55,8 +55,8 @@ def refusal(state: State, request: SequenceRequest, now: Instant) -> Refusal | N
 
 def first_token(state: State, request: SequenceRequest) -> int:
     """In ns from now, as is expected: the tenant's own prompts that wait ahead of it, those of classes no less urgent,
-    at its part of what a step computes; then its own. Nothing is assumed of sequences that have to end first: who could
-    be in time is taken."""
+    at its part of what a step computes; then its own. Nothing is assumed of sequences that have to end first. What
+    waits counts in full, found in the cache or not."""
     steps, policy = state.steps, state.policy
     account = state.tenants.accounts.get(request.tenant)
     weight = state.tenants.weight(request.tenant)

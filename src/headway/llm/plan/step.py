@@ -17,7 +17,6 @@ class End(Enum):
     STOP = "stop"
     LENGTH = "length"
     """As many tokens as it may have; or the context, or the whole pool, is full."""
-    ABORTED = "aborted"
     DEADLINE = "deadline_exceeded"
     """Its first token could no longer come in time."""
     TOO_LONG = "context_length_exceeded"

@@ -183,6 +183,7 @@ def _sum(counters: Iterable[Counter[str]]) -> Counter[str]:
 
 def as_table(report: LlmReport) -> str:
     """For a terminal."""
+    once = f", of those {report.preempted_once:.1%} once" if report.preempted else ""
     rows: list[tuple[str, str]] = [
         ("requests", f"{report.requests} in {report.duration_s:.1f} s of virtual time"),
         (
@@ -201,7 +202,7 @@ def as_table(report: LlmReport) -> str:
         ("KV blocks", f"{report.kv_mean:.1%} held on average, {report.kv_peak:.1%} at most"),
         (
             "preempted",
-            f"{report.preempted:.2%} of sequences, of those {report.preempted_once:.1%} once;"
+            f"{report.preempted:.2%} of sequences{once};"
             f" {_counts(report.preemptions)}; {report.recomputed_tokens} tokens again",
         ),
         (
