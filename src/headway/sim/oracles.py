@@ -43,6 +43,7 @@ from headway.sim.bookkeeping import Bookkeeper
 from headway.sim.engine_books import too_long, wrongly_admitted, wrongly_taken
 from headway.sim.idleness import Idleness
 from headway.sim.ledger import Ledger, TrackedBatch, TrackedRequest, TrackedVersion, TrackedWorker
+from headway.sim.overtaking import overtaking
 
 STORY = 12
 """Calls that a violation quotes."""
@@ -376,27 +377,8 @@ class Oracle:
     # -- order and work conservation ----------------------------------------------------------------------
 
     def _order_among_equals(self) -> None:
-        """Of one tenant, class, key and length, nobody leaves while one that came earlier waits.
-
-        Among requests without a deadline: with one, urgency depends on what the core expects a run to take.
-        """
-        apart = self._books.retrials.apart
-        for request, part in self._started:
-            event = request.event
-            if PartRef(event.request, part) in apart:
-                continue  # it has a queue of its own
-            for other in self.ledger.versions[request.version].waiting.values():
-                if other.event.request == event.request or not self._came_first(other, request):
-                    continue
-                waiting = self._books.retrials.ordinary(other)
-                same = any(other.event.parts[index] == event.parts[part] for index in waiting)
-                overtaken = same and _lane(other) == _lane(request)
-                self._require(not overtaken, f"request {event.request} overtook {other.event.request}, its equal")
-
-    def _came_first(self, one: TrackedRequest, other: TrackedRequest) -> bool:
-        """Request ids are given in order of arrival. A class may have become less patient in between."""
-        timed = one.event.deadline != NEVER or other.event.deadline != NEVER
-        return not timed and one.event.request < other.event.request and one.due <= other.due
+        overtook = overtaking(self._started, self.ledger, self._books.retrials)
+        self._require(not overtook, overtook)
 
     def _learn_delay(self, view: VersionView) -> None:
         """One that is derived is the core's own matter, within the SLO."""
@@ -426,7 +408,3 @@ class Oracle:
     def _idle(self) -> bool:
         running = any(worker.batches or worker.sequences for worker in self.ledger.workers.values())
         return not self.ledger.open and not running
-
-
-def _lane(request: TrackedRequest) -> tuple[object, ...]:
-    return (request.event.tenant, request.event.priority, request.event.key)
