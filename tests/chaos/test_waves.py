@@ -25,7 +25,8 @@ def test_who_lost_patience_costs_those_that_come_after_nothing(tmp_path: Path) -
 def test_the_waves_notice_that_who_went_away_is_still_computed(tmp_path: Path) -> None:
     with pytest.raises(WavesFailed) as noticed:
         asyncio.run(waves(tmp_path, 100, 0.01, "who_went_away_is_still_computed"))
-    assert "the core decided otherwise" in str(noticed.value)
+    # The bug makes the core decide otherwise, or contradict itself, which ends the server: the replay says which.
+    assert "the core decided otherwise" in str(noticed.value) or "the core had raised" in str(noticed.value)
 
 
 def test_a_recording_tells_who_was_run_after_he_had_gone_away(tmp_path: Path) -> None:
