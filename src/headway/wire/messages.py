@@ -13,6 +13,8 @@ import msgspec
 
 from headway.core.ids import BatchKey, Capacity, Measurement, Part
 from headway.core.outcomes import Outcome
+from headway.wire.engine import Counters, GiveBack, Start, Stepped
+from headway.wire.generation import Generation, LanguageMeta
 from headway.wire.safety import SafetyReport
 from headway.wire.tensors import Tensor, TensorHeader
 
@@ -68,6 +70,7 @@ class ModelMeta(msgspec.Struct, frozen=True):
     length_classes: each row is padded to the least of these that holds it; () = to the longest of its batch.
     memory: None where it was not measured.
     unpadded: the rows of a batch are run end to end, without padding.
+    language: of a language model, which takes a `Generation`; None where it is something else.
     """
 
     platform: str
@@ -79,6 +82,7 @@ class ModelMeta(msgspec.Struct, frozen=True):
     length_classes: tuple[int, ...] = ()
     memory: MemoryUse | None = None
     unpadded: bool = False
+    language: LanguageMeta | None = None
 
     @property
     def max_batch_tokens(self) -> int:
@@ -100,6 +104,7 @@ class Submit(msgspec.Struct):
 
     parameters: the request's parameters, for the executor (JSON values).
     body: for a streaming model, the request as JSON (tensors are empty then).
+    generation: the same for a language model. Its only part has the prompt's tokens for a length.
     """
 
     request: int
@@ -113,6 +118,13 @@ class Submit(msgspec.Struct):
     parameters: dict[str, Any]
     received: int
     body: dict[str, Any] | None = None
+    generation: Generation | None = None
+
+
+class Enough(msgspec.Struct):
+    """gateway -> runtime: the client has all that it wants of this stream, which is completed."""
+
+    request: int
 
 
 class Cancel(msgspec.Struct):
@@ -160,7 +172,8 @@ class Reply(msgspec.Struct):
 
 
 class StreamChunk(msgspec.Struct):
-    """runtime -> gateway: one result of a stream, as a JSON value. index counts from 0, without gaps."""
+    """runtime -> gateway: one result of a stream, as a JSON value; of a language model, as a `Result`. index counts
+    from 0, without gaps."""
 
     request: int
     index: int
@@ -198,7 +211,7 @@ class Quarantined(msgspec.Struct, frozen=True):
     cause: str = ""
 
 
-ToRuntime: TypeAlias = Submit | Cancel | Written
+ToRuntime: TypeAlias = Submit | Cancel | Enough | Written
 ToGateway: TypeAlias = Reply | StreamChunk | VersionStatus
 
 
@@ -369,7 +382,17 @@ class Stop(msgspec.Struct, tag="stop"):
     worker: int
 
 
-ToWorker: TypeAlias = Load | Execute | Withdraw | Admit | Abort | Stop
+ToWorker: TypeAlias = Load | Execute | Withdraw | Admit | Start | Counters | GiveBack | Abort | Stop
 FromWorker: TypeAlias = (
-    Hello | Ready | LoadFailed | Executed | ExecuteFailed | Emitted | Finished | Failed | CapacityReport | Progress
+    Hello
+    | Ready
+    | LoadFailed
+    | Executed
+    | ExecuteFailed
+    | Emitted
+    | Finished
+    | Failed
+    | Stepped
+    | CapacityReport
+    | Progress
 )
