@@ -56,7 +56,7 @@ def play(engine: Engine) -> dict[SequenceId, list[int]]:
             output.append(token.token)
     engine.planner.check()
     assert engine.planner.state.pool.in_use == 0
-    assert not engine._histories
+    assert not engine._followed
     return outputs
 
 
@@ -159,7 +159,7 @@ def test_a_request_that_is_not_taken_leaves_nothing(runner: Runner) -> None:
     with pytest.raises(ParamError, match="vocabulary"):
         one.add(SequenceRequest(2, "t", [1], 4), SamplingParams(bad=(runner.config.vocabulary,)))
     assert one.is_idle
-    assert not one._histories
+    assert not one._followed
 
 
 def test_log_probabilities_are_the_models(runner: Runner) -> None:

@@ -88,6 +88,14 @@ class RequestCancelled:
 
 
 @record
+class RequestSatisfied:
+    """Its client has all that it wants of the stream, as where a stop string has come: it is completed. Unknown or
+    already resolved: nothing happens."""
+
+    request: RequestId
+
+
+@record
 class ReplyWritten:
     """The reply has left. overhead: time spent outside queue and worker, for the linger's budget.
 
@@ -330,6 +338,7 @@ Event: TypeAlias = (
     | MemoryPressureChanged
     | RequestArrived
     | RequestCancelled
+    | RequestSatisfied
     | ReplyWritten
     | ContentQuarantined
     | QuarantineLifted

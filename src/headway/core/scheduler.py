@@ -32,6 +32,7 @@ from headway.core.events import (
     ReplyWritten,
     RequestArrived,
     RequestCancelled,
+    RequestSatisfied,
     SequenceFailed,
     SequenceFinished,
     SequenceReturned,
@@ -60,6 +61,12 @@ def _cancelled(state: State, event: RequestCancelled, now: Instant) -> None:
         state.resolve(request, Outcome.CANCELLED)
 
 
+def _satisfied(state: State, event: RequestSatisfied, now: Instant) -> None:
+    request = state.requests.get(event.request)
+    if request is not None:
+        state.resolve(request, Outcome.COMPLETED)
+
+
 def _reply_written(state: State, event: ReplyWritten, now: Instant) -> None:
     """What the SLO must leave room for. Nothing is decided by it before the window ends."""
     pool = None if event.version is None else state.pools.get(event.version)
@@ -74,6 +81,7 @@ def _relief_reported(state: State, event: ReliefReported, now: Instant) -> None:
 _APPLY: dict[type, Callable[[State, Any, Instant], None]] = {
     RequestArrived: admission.arrived,
     RequestCancelled: _cancelled,
+    RequestSatisfied: _satisfied,
     ReplyWritten: _reply_written,
     BatchCompleted: answers.batch_completed,
     BatchFailed: answers.batch_failed,

@@ -7,17 +7,22 @@ the planner's deadlines and step times are of the clock that is passed in.
 from __future__ import annotations
 
 from collections.abc import Callable
+from collections.abc import Sequence as Listed
 from dataclasses import replace
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
+
+import torch
+from torch import Tensor
 
 from headway.core.ids import RequestId
 from headway.core.units import Instant
+from headway.llm.grammar.state import GrammarFailed, GrammarState
 from headway.llm.plan.planner import Planner
 from headway.llm.plan.request import SequenceId, SequenceRequest
-from headway.llm.plan.step import Emitted, End, Refusal, StepPlan
+from headway.llm.plan.step import Emitted, End, Refusal, Row, StepPlan
 from headway.llm.run.runner import Runner
 from headway.llm.sample.history import History
-from headway.llm.sample.logprobs import Logprob
+from headway.llm.sample.logprobs import Logprob, prompt_logprobs
 from headway.llm.sample.params import SamplingParams
 from headway.llm.sample.sampler import sample
 
@@ -33,18 +38,62 @@ class Token(NamedTuple):
 
 
 class Failure(NamedTuple):
-    """A sequence of which no token can come: all are banned, or the model's numbers are none."""
+    """A sequence of which no token can come: all are banned, its form lets none, or the model's numbers are none."""
 
     id: SequenceId
     detail: str
 
 
+class Scores(NamedTuple):
+    """Log probabilities of a part of a prompt. start: position of its first."""
+
+    id: SequenceId
+    start: int
+    scores: list[Logprob]
+
+
 class Step(NamedTuple):
-    """What came of one. ended: sequences that were given up without a token."""
+    """What came of one. emitted: the same tokens as the planner tells of them.  ended: sequences that were given up
+    without a token."""
 
     tokens: list[Token]
     ended: list[tuple[SequenceId, End]]
     failed: list[Failure]
+    scores: list[Scores]
+    emitted: list[Emitted]
+
+
+FormOf: TypeAlias = Callable[[], GrammarState]
+"""Where in its form a sequence begins; it may take its time. Raises GrammarFailed."""
+
+
+class Followed:
+    """What the engine keeps of a sequence beside its planner.
+
+    scores: None, or how many of the most probable tokens are told of each position of the prompt; scored: how far.
+    """
+
+    __slots__ = ("form_of", "history", "prompt", "scored", "scores", "state")
+
+    def __init__(self, history: History, prompt: Listed[int], scores: int | None, form_of: FormOf | None) -> None:
+        self.history = history
+        self.prompt = prompt
+        self.scores = scores
+        self.scored = 1
+        self.form_of = form_of
+        self.state: GrammarState | None = None
+
+    @property
+    def form(self) -> GrammarState | None:
+        if self.state is None and self.form_of is not None:
+            self.state, self.form_of = self.form_of(), None
+        return self.state
+
+    def targets(self, row: Row) -> tuple[int, list[int]]:
+        """Of the prompt's tokens that the row computes the odds of: those not told yet, and the position of the first.
+        A sequence that lost its blocks computes some again."""
+        first = max(self.scored, row.start + 1)
+        return first, list(self.prompt[first : row.start + row.size + 1])
 
 
 class Engine:
@@ -54,7 +103,7 @@ class Engine:
         self.planner = planner
         self._runner = runner
         self._clock = clock
-        self._histories: dict[SequenceId, History] = {}
+        self._followed: dict[SequenceId, Followed] = {}
 
     @property
     def is_idle(self) -> bool:
@@ -64,63 +113,130 @@ class Engine:
         """params: of all its choices; their stops become the request's. Why it is not taken, if so. ParamError for
         tokens that the vocabulary lacks."""
         params.check_vocabulary(self._runner.config.vocabulary)
-        ends = tuple(dict.fromkeys((*request.stops, *params.stops)))
-        refused = self.planner.add(replace(request, stops=ends), self._clock())
-        if refused is not None:
-            return refused
-        params = replace(params, stops=ends)
+        request = with_stops(request, params)
+        refused = self.planner.add(request, self._clock())
+        if refused is None:
+            self.follow(request, params)
+        return refused
+
+    def follow(
+        self,
+        request: SequenceRequest,
+        params: SamplingParams,
+        scores: int | None = None,
+        form_of: FormOf | None = None,
+    ) -> None:
+        """The planner has taken it.  scores: see `Followed`; of its first choice only."""
+        params = replace(params, stops=request.stops)
         for id in self.planner.state.requests[request.id]:
-            self._histories[id] = History(params, request.prompt, request.output, id.choice)
-        return None
+            history = History(params, request.prompt, request.output, id.choice)
+            told = scores if id.choice == 0 else None
+            self._followed[id] = Followed(history, request.prompt, told, form_of)
+
+    def forget(self, request: RequestId) -> None:
+        """The planner has it no more."""
+        for id in [id for id in self._followed if id.request == request]:
+            del self._followed[id]
 
     def abort(self, request: RequestId) -> bool:
         """Its blocks are free when this returns, as no step is running. False: it was over."""
-        ids = list(self.planner.state.requests.get(request, ()))
-        for id in ids:
-            del self._histories[id]
+        self.forget(request)
         return self.planner.abort(request)
 
     def step(self) -> Step:
-        """One step; nothing in it where nothing can be computed."""
+        """One step; nothing in it where nothing can be computed. Raises what the runner does: `drop` is next then."""
         began = self._clock()
-        plan = self.planner.plan(began)
+        self.plan = plan = self.planner.plan(began)
         ended = plan.finished
         for id, _ in ended:
-            self._histories.pop(id, None)
+            self._followed.pop(id, None)
         if not plan.rows:
-            return Step([], ended, [])
-        chosen, told, failed = self._compute(plan)
+            return Step([], ended, [], [], [])
+        chosen, told, failed, scores = self._compute(plan)
         now = self._clock()
         emitted = self.planner.commit(chosen, now, now - began)
-        for failure in failed:
-            self.planner.abort(failure.id.request)
-            for id in [id for id in self._histories if id.request == failure.id.request]:
-                del self._histories[id]
+        failed += self._accept(emitted)
         broken = dict.fromkeys(failure.id.request for failure in failed)
-        tokens = [self._token(each, told) for each in emitted if each.id.request not in broken]
-        return Step(tokens, ended, failed)
+        for request in broken:
+            self.abort(request)
+        emitted = [each for each in emitted if each.id.request not in broken]
+        return Step([self._token(each, told) for each in emitted], ended, failed, scores, emitted)
 
-    def _compute(self, plan: StepPlan) -> tuple[list[int | None], dict[SequenceId, Logprob | None], list[Failure]]:
+    def drop(self) -> list[RequestId]:
+        """The step that was begun has come to nothing: who was in it. They are over."""
+        requests = list(dict.fromkeys(row.id.request for row in self.plan.rows))
+        for request in requests:
+            self.abort(request)
+        self.planner.commit([None] * len(self.plan.rows), self._clock())
+        return requests
+
+    def _compute(
+        self, plan: StepPlan
+    ) -> tuple[list[int | None], dict[SequenceId, Logprob | None], list[Failure], list[Scores]]:
         """Row by row the tokens for `commit`, and what is told of them."""
-        output = self._runner.step(plan)
+        scored = [n for n, row in enumerate(plan.rows) if self._scores(row)]
+        output = self._runner.step(plan, scored)
         ids = [plan.rows[number].id for number in output.rows]
-        sampled = sample(output.logits, [self._histories[id] for id in ids])
+        allowed, failed = self._allowed(ids)
+        sampled = sample(output.logits, [self._followed[id].history for id in ids], allowed)
         tokens = [0 if each.token is None else each.token for each in sampled]
         self._runner.sampled(tokens)
         chosen: list[int | None] = [None] * len(plan.rows)
         for number, token in zip(output.rows, tokens, strict=True):
             chosen[number] = token
         told = {id: each.logprob for id, each in zip(ids, sampled, strict=True)}
-        failed = [
-            Failure(id, "no token can come: all are banned, or the logits are not numbers")
-            for id, each in zip(ids, sampled, strict=True)
-            if each.token is None
-        ]
-        return chosen, told, failed
+        for id, each in zip(ids, sampled, strict=True):
+            if each.token is None and id not in failed:
+                failed[id] = "no token can come: all are banned, or the logits are not numbers"
+        failures = [Failure(id, detail) for id, detail in failed.items()]
+        scores = [self._scored(plan.rows[number], output.states[number]) for number in scored]
+        return chosen, told, failures, scores
+
+    def _scores(self, row: Row) -> bool:
+        followed = self._followed[row.id]
+        return followed.scores is not None and bool(followed.targets(row)[1])
+
+    def _scored(self, row: Row, states: Tensor) -> Scores:
+        """states: [size, width] of the row's tokens."""
+        followed = self._followed[row.id]
+        first, targets = followed.targets(row)
+        followed.scored = first + len(targets)
+        hidden = states[first - 1 - row.start :]
+        return Scores(row.id, first, prompt_logprobs(hidden, self._runner.logits, targets, followed.scores or 0))
+
+    def _allowed(self, ids: Listed[SequenceId]) -> tuple[dict[int, Tensor], dict[SequenceId, str]]:
+        """By place in `ids`: which tokens its form lets come; and whose form has failed."""
+        allowed: dict[int, Tensor] = {}
+        failed: dict[SequenceId, str] = {}
+        for place, id in enumerate(ids):
+            followed = self._followed[id]
+            try:
+                if followed.form is not None:
+                    mask = torch.zeros(self._runner.config.vocabulary, dtype=torch.bool)
+                    of_form = followed.form.allowed()[: len(mask)]
+                    mask[: len(of_form)] = torch.from_numpy(of_form)
+                    allowed[place] = mask
+            except GrammarFailed as error:
+                failed[id] = f"its form cannot go on: {error}"
+        return allowed, failed
+
+    def _accept(self, emitted: Listed[Emitted]) -> list[Failure]:
+        failed = []
+        for id, _, token, end in emitted:
+            followed = self._followed[id]
+            followed.history.append(token)
+            try:
+                if end is None and followed.state is not None:
+                    followed.state.accept(token)
+            except GrammarFailed as error:
+                failed.append(Failure(id, f"its form cannot go on: {error}"))
+        return failed
 
     def _token(self, emitted: Emitted, told: dict[SequenceId, Logprob | None]) -> Token:
-        if emitted.end is None:
-            self._histories[emitted.id].append(emitted.token)
-        else:
-            del self._histories[emitted.id]
+        if emitted.end is not None:
+            del self._followed[emitted.id]
         return Token(emitted.id, emitted.position, emitted.token, told[emitted.id], emitted.end)
+
+
+def with_stops(request: SequenceRequest, params: SamplingParams) -> SequenceRequest:
+    return replace(request, stops=tuple(dict.fromkeys((*request.stops, *params.stops))))

@@ -63,6 +63,7 @@ class Bookkeeper:
             ev.MemoryPressureChanged: self._memory_pressure_changed,
             ev.RequestArrived: self._request_arrived,
             ev.RequestCancelled: self._request_cancelled,
+            ev.RequestSatisfied: self._request_satisfied,
             ev.ReplyWritten: self._reply_written,
             ev.ContentQuarantined: self._content_quarantined,
             ev.QuarantineLifted: self._quarantine_lifted,
@@ -215,6 +216,9 @@ class Bookkeeper:
 
     def _request_cancelled(self, event: ev.RequestCancelled) -> None:
         self._ledger.owe(event.request, Outcome.CANCELLED)
+
+    def _request_satisfied(self, event: ev.RequestSatisfied) -> None:
+        self._ledger.owe(event.request, Outcome.COMPLETED)
 
     def _reply_written(self, event: ev.ReplyWritten) -> None:
         """Of no consequence to any promise."""
