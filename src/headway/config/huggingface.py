@@ -46,6 +46,15 @@ def is_encoder(folder: Path) -> bool:
     return (folder / CONFIG).is_file() and any((folder / name).is_file() for name in WEIGHTS)
 
 
+def is_language_model(folder: Path) -> bool:
+    """It generates text, as config.json says: the name of its class ends so."""
+    try:
+        architectures = _read(folder / CONFIG).get("architectures") or []
+    except (FolderError, AttributeError):
+        return False
+    return any(str(name).endswith("ForCausalLM") for name in architectures)
+
+
 def read_encoder(folder: Path) -> Encoder:
     """Raises FolderError."""
     config = _read(folder / CONFIG)

@@ -140,10 +140,39 @@ class Torch(Struct, frozen=True, forbid_unknown_fields=True):
     outputs: Signature = field(default_factory=dict)
 
 
+class Language(Struct, frozen=True, forbid_unknown_fields=True):
+    """How a language model is run: a GGUF file (model.gguf) or a Hugging Face folder.
+
+    dtype: of weights, states, keys and values.
+    quantised: weights of a GGUF file are used as they lie there for steps of few rows, where that is faster.
+    memory_mb: for keys and values. 0 = a quarter of what is free, 2048 at most.
+    block_size: tokens of a block of keys and values.
+    max_context: tokens of prompt and output together; 0 = as many as the model was trained for, and memory holds.
+    max_step_tokens: that a step computes at most, of prompts and outputs together.
+    tile: chunks of prompts are multiples of so many tokens.
+    target_itl_ms: that steps are kept within beside running streams, for requests that do not say.
+    admit: how the memory that a sequence will come to need is judged. "future_peak" = by lengths as they turned out
+        lately; "worst_case" = as if all produced what they may, so that none is ever set back; "estimate" = by a part
+        of that.
+    prefix_cache: prompts that begin alike are computed once, within a tenant.
+    """
+
+    dtype: Literal["bfloat16", "float32"] = "bfloat16"
+    quantised: bool = True
+    memory_mb: Count = 0
+    block_size: Positive = 16
+    max_context: Count = 0
+    max_step_tokens: Positive = 512
+    tile: Positive = 32
+    target_itl_ms: Annotated[float, Meta(gt=0)] = 100
+    admit: Literal["future_peak", "worst_case", "estimate"] = "future_peak"
+    prefix_cache: bool = True
+
+
 class ModelSettings(Struct, frozen=True, forbid_unknown_fields=True):
     """models/NAME/model.toml. Everything has a default; an empty or missing file is fine.
 
-    executor: "onnx", "python" or "torch"; "" = by the file found.
+    executor: "onnx", "python", "torch" or "llm"; "" = by the file found.
     device: "cpu", or "cuda:N" where it exists.
     instances: worker processes per version.
     threads: compute threads per worker; 0 = its share of the cores.
@@ -155,7 +184,7 @@ class ModelSettings(Struct, frozen=True, forbid_unknown_fields=True):
         time, and decides how long a request may wait for company unless `max_queue_delay_ms` does.
     fallback: the model that is given a request which this one has no room or time for, or no worker; once, and if the
         request fits it. Its default version answers, and says so in a header. "" = none.
-    max_sequences: streaming models: sequences that run at once per worker.
+    max_sequences: streaming models: sequences that run at once per worker. 0 = 8, of a language model 64.
     per_row_parameters: request parameters that the executor applies row by row; all others keep requests apart.
     batch_safety: whether a row's answer in a batch is compared with its answer alone when a worker loads.
         "check" = yes, and where they differ the version is served with equal lengths only, or row by row;
@@ -173,7 +202,7 @@ class ModelSettings(Struct, frozen=True, forbid_unknown_fields=True):
     options: handed to a python model's load() as they are.
     """
 
-    executor: Literal["", "onnx", "python", "torch"] = ""
+    executor: Literal["", "onnx", "python", "torch", "llm"] = ""
     device: str = "cpu"
     instances: Positive = 1
     threads: Count = 0
@@ -182,7 +211,7 @@ class ModelSettings(Struct, frozen=True, forbid_unknown_fields=True):
     max_length: Count = 0
     slo_ms: Span = 0
     fallback: str = ""
-    max_sequences: Positive = 8
+    max_sequences: Count = 0
     per_row_parameters: tuple[str, ...] = ()
     batch_safety: Literal["check", "report", "off"] = "check"
     batch_invariant: bool = False
@@ -199,6 +228,7 @@ class ModelSettings(Struct, frozen=True, forbid_unknown_fields=True):
     tolerances: dict[str, Tolerance] = field(default_factory=dict)
     embeddings: Embeddings | None = None
     torch: Torch = Torch()
+    language: Language = Language()
     options: dict[str, object] = field(default_factory=dict)
 
 

@@ -23,7 +23,7 @@ from headway.llm.plan.step import Emitted, End, Refusal, Row, StepPlan
 from headway.llm.run.runner import Runner
 from headway.llm.sample.history import History
 from headway.llm.sample.logprobs import Logprob, prompt_logprobs
-from headway.llm.sample.params import SamplingParams
+from headway.llm.sample.params import ParamError, SamplingParams
 from headway.llm.sample.sampler import sample
 
 
@@ -109,10 +109,21 @@ class Engine:
     def is_idle(self) -> bool:
         return not self.planner.state.sequences
 
+    @property
+    def vocabulary(self) -> int:
+        """Token ids that there are logits for."""
+        return self._runner.config.vocabulary
+
+    def check_prompt(self, prompt: Listed[int]) -> None:
+        """ParamError for a token that the vocabulary lacks."""
+        if min(prompt, default=0) < 0 or max(prompt, default=0) >= self.vocabulary:
+            odd = next(token for token in prompt if not 0 <= token < self.vocabulary)
+            raise ParamError("prompt", f"has token {odd}; the vocabulary has {self.vocabulary}")
+
     def add(self, request: SequenceRequest, params: SamplingParams) -> Refusal | None:
         """params: of all its choices; their stops become the request's. Why it is not taken, if so. ParamError for
         tokens that the vocabulary lacks."""
-        params.check_vocabulary(self._runner.config.vocabulary)
+        params.check_vocabulary(self.vocabulary)
         request = with_stops(request, params)
         refused = self.planner.add(request, self._clock())
         if refused is None:
@@ -212,7 +223,7 @@ class Engine:
             followed = self._followed[id]
             try:
                 if followed.form is not None:
-                    mask = torch.zeros(self._runner.config.vocabulary, dtype=torch.bool)
+                    mask = torch.zeros(self.vocabulary, dtype=torch.bool)
                     of_form = followed.form.allowed()[: len(mask)]
                     mask[: len(of_form)] = torch.from_numpy(of_form)
                     allowed[place] = mask

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from headway.config.errors import ConfigError, Problem, nearest
-from headway.config.huggingface import is_encoder
+from headway.config.huggingface import is_encoder, is_language_model
 from headway.config.load import load_model_settings
 from headway.config.settings import ModelSettings, Torch
 from headway.registry.encoders import FolderError, filled_in
@@ -30,10 +30,11 @@ EXECUTORS = {
     "model.pt2": "torch",
     "model.pt": "torch",
     "model.ts": "torch",
+    "model.gguf": "llm",
 }
 """File -> the executor that runs it."""
 
-FILES = "model.onnx, model.py, config.json with model.safetensors, model.pt2 or model.pt"
+FILES = "model.onnx, model.py, config.json with model.safetensors, model.pt2, model.pt or model.gguf"
 LAYOUT = f"expected NAME/VERSION/ with {FILES}; VERSION a whole number from 1"
 PICKLES = ("pytorch_model.bin", "model.bin", "model.ckpt", "model.pkl")
 MANIFEST = "model.toml"
@@ -94,10 +95,13 @@ def survey_version(folder: Path, settings: ModelSettings) -> tuple[VersionSpec |
     files = [name for name in EXECUTORS if (folder / name).is_file()]
     if "model.py" in files and settings.executor != "torch":
         files = [name for name in files if EXECUTORS[name] != "torch"]  # weights that model.py reads by itself
-    problem = wrong_files(folder, files, settings.executor)
+    kinds = {name: EXECUTORS[name] for name in files}
+    if is_language_model(folder) and settings.executor != "torch":
+        kinds |= {name: "llm" for name in files if name.startswith("model.safetensors")}
+    problem = wrong_files(folder, kinds, settings.executor)
     if problem:
         return None, [Problem(str(folder), "", problem)]
-    executor = settings.executor or EXECUTORS[files[0]]
+    executor = settings.executor or kinds[files[0]]
     if executor == "torch" and is_encoder(folder):
         try:
             settings = filled_in(folder, settings)
@@ -117,18 +121,18 @@ def no_length(longest: int) -> str:
     )
 
 
-def wrong_files(folder: Path, files: list[str], executor: str) -> str | None:
-    """Why these files do not make one model, or None."""
+def wrong_files(folder: Path, files: dict[str, str], executor: str) -> str | None:
+    """Why these files do not make one model, or None. files: and the executor of each."""
     if not files:
         present = [entry.name for entry in listing(folder)]
         return f"expected {FILES}, found {', '.join(present) or 'nothing'}{advice(present)}"
-    kinds = list(dict.fromkeys(EXECUTORS[name] for name in files))
+    kinds = list(dict.fromkeys(files.values()))
     if executor and executor not in kinds:
         return f'executor = "{executor}" in {MANIFEST}, but found only {" and ".join(files)}'
     if len(kinds) > 1 and not executor:
         which = " or ".join(f'"{kind}"' for kind in kinds)
         return f"found both {' and '.join(files)}; remove one, or say executor = {which} in {MANIFEST}"
-    chosen = [name for name in files if EXECUTORS[name] == (executor or kinds[0])]
+    chosen = [name for name, kind in files.items() if kind == (executor or kinds[0])]
     if len(chosen) > 1:
         return f"found both {' and '.join(chosen)}, expected one of them"
     if chosen[0].startswith("model.safetensors") and not is_encoder(folder):

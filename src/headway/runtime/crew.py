@@ -36,6 +36,7 @@ from headway.runtime.policies import batch_policy
 from headway.runtime.status import version_status
 from headway.runtime.supervisor import Supervisor
 from headway.runtime.worker_process import State, WorkerProcess
+from headway.wire.engine import Stepped
 from headway.wire.frames import ProtocolViolation
 from headway.wire.messages import (
     CapacityReport,
@@ -203,6 +204,12 @@ class LiveCrew:
     # -- what they say -------------------------------------------------------------------------
 
     def worker_message(self, worker: WorkerProcess, message: FromWorker, data: memoryview) -> None:
+        if isinstance(message, Stepped):
+            if message.emitted:
+                self._supervisor.succeeded(message.worker)
+            for told in self._effects.stepped(message):
+                self._post(told)
+            return
         event = self._event(message, data)
         if event is not None:
             self._post(event)

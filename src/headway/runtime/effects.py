@@ -30,7 +30,7 @@ from headway.core.ids import BatchId, RequestId, VersionId, WorkerId
 from headway.core.outcomes import Outcome
 from headway.core.units import Duration, Instant
 from headway.runtime.channel import Channel
-from headway.runtime.held import Held, Running, TensorSplitter, part_input
+from headway.runtime.held import Held, Running, TensorSplitter, admission, part_input
 from headway.runtime.memory import MemoryGauge
 from headway.runtime.observer import Observer, ReplyInfo
 from headway.runtime.quarantine import Quarantine
@@ -42,10 +42,10 @@ from headway.runtime.reports import (
     report_starvation,
     report_suspicion,
 )
+from headway.wire.engine import Counters, GiveBack, Stepped
 from headway.wire.frames import Buffer, ProtocolViolation
 from headway.wire.messages import (
     Abort,
-    Admit,
     Emitted,
     Execute,
     Executed,
@@ -121,8 +121,8 @@ class EffectRunner:
             WithdrawBatch: self._withdraw_all,
             AdmitSequence: self._admit,
             AbortSequence: self._abort,
-            UpdateCounters: _to_no_engine,
-            TakeBack: _to_no_engine,
+            UpdateCounters: self._update_counters,
+            TakeBack: self._take_back,
             DeliverTokens: self._deliver_tokens,
             ReportStarvation: report_starvation,
             ResolveRequest: self._resolve,
@@ -192,7 +192,17 @@ class EffectRunner:
         channel = self._channel_of(effect.worker)
         if channel is not None:
             # In the control lane, so that an abort cannot overtake the sequence that it is meant for.
-            channel.send_control(Admit(effect.worker, effect.request, effect.attempt, held.submit.body or {}))
+            channel.send_control(admission(effect, held.submit, now))
+
+    def _update_counters(self, effect: UpdateCounters, now: Instant) -> None:
+        channel = self._channel_of(effect.worker)
+        if channel is not None:
+            channel.send_control(Counters(effect.worker, effect.number, effect.counters))
+
+    def _take_back(self, effect: TakeBack, now: Instant) -> None:
+        channel = self._channel_of(effect.worker)
+        if channel is not None:
+            channel.send_control(GiveBack(effect.worker, effect.request, effect.attempt))
 
     def _abort(self, effect: AbortSequence, now: Instant) -> None:
         channel = self._channel_of(effect.worker)
@@ -228,7 +238,8 @@ class EffectRunner:
         submit = held.submit
         del self._held[submit.request]
         self._memory.remove(submit.bytes)
-        outputs = _outputs(held) if outcome is Outcome.COMPLETED and submit.body is None else []
+        streamed = submit.body is not None or submit.generation is not None
+        outputs = _outputs(held) if outcome is Outcome.COMPLETED and not streamed else []
         timings = held.timings(now)
         rows = 0
         for part in submit.parts:
@@ -313,6 +324,22 @@ class EffectRunner:
             message.worker, message.request, message.attempt, message.first, len(message.values), message.service
         )
 
+    def stepped(self, message: Stepped) -> list[Event]:
+        """In the order that the core is to be told of them. Raises ProtocolViolation."""
+        if len(message.values) != len(message.emitted):
+            raise ProtocolViolation(f"results of {len(message.values)} sequences, {len(message.emitted)} were told of")
+        events: list[Any] = [message.report]
+        for event, values in zip(message.emitted, message.values, strict=True):
+            if len(values) != event.count:
+                raise ProtocolViolation(f"{len(values)} results of request {event.request}, {event.count} were told of")
+            if event.request in self._held:
+                self._emitted[event.request, event.attempt, event.first] = list(values)
+            events.append(event)
+        events += [*message.finished, *message.failed, *message.returned]
+        if any(event.worker != message.worker for event in events):
+            raise ProtocolViolation(f"worker {message.worker} tells of another one's step")
+        return events
+
     def worker_gone(self, worker: WorkerId) -> None:
         """Nothing that it ran will be answered."""
         for batch in [batch for batch, running in self._running.items() if running.worker == worker]:
@@ -344,7 +371,3 @@ def _outputs(held: Held) -> list[list[Tensor]]:
             raise RuntimeError(f"request {held.submit.request} completed, but part {part} has no result")
         outputs.append(tensors)
     return outputs
-
-
-def _to_no_engine(effect: UpdateCounters | TakeBack, now: Instant) -> None:
-    """No worker says yet that it is an engine, and nothing of this comes to be asked of one."""

@@ -6,12 +6,13 @@ from collections.abc import Sequence
 
 import msgspec
 
-from headway.core.effects import DispatchBatch, Reason
+from headway.core.effects import AdmitSequence, DispatchBatch, Reason
 from headway.core.ids import BatchId, BatchKey, PartRef, WorkerId
 from headway.core.units import Duration, Instant
 from headway.runtime.observer import BatchInfo
+from headway.wire.engine import Start
 from headway.wire.frames import Buffer, ProtocolViolation
-from headway.wire.messages import Executed, PartInput, Submit, Timings
+from headway.wire.messages import Admit, Executed, PartInput, Submit, Timings
 from headway.wire.tensors import Tensor, TensorHeader
 
 
@@ -111,6 +112,47 @@ def part_input(held: Held, part: int, buffers: list[Buffer]) -> PartInput:
         headers.append(tensor.header)
         buffers.append(tensor.data)
     return PartInput(submit.request, part, rows, length, headers, submit.parameters)
+
+
+def admission(effect: AdmitSequence, submit: Submit, now: Instant) -> Admit | Start:
+    """A sequence as a worker that streams, or an engine, gets it."""
+    asked = submit.generation
+    if asked is None:
+        return Admit(effect.worker, effect.request, effect.attempt, submit.body or {})
+    first_by = submit.received + asked.first_within if asked.first_within else submit.deadline
+    return Start(
+        effect.worker,
+        effect.request,
+        effect.attempt,
+        submit.tenant,
+        submit.priority,
+        effect.counter,
+        effect.paid,
+        max(1, min(first_by, submit.deadline) - now),
+        asked,
+        prefix_of(submit),
+    )
+
+
+PREFIX_TOKENS = 64
+MOST_PREFIXES = 8
+
+
+def prefix_of(submit: Submit) -> tuple[tuple[int, int], ...]:
+    """By which an engine is sought that has computed a part of the prompt: what so many of its tokens hash to, each
+    time twice as many, and all that are whole such pieces. Empty for what is no language model's."""
+    asked = submit.generation
+    if asked is None:
+        return ()
+    prompt, whose = asked.prompt, asked.salt or submit.tenant
+    lengths, length = [], PREFIX_TOKENS
+    while length <= len(prompt):
+        lengths.append(length)
+        length *= 2
+    whole = len(prompt) - len(prompt) % PREFIX_TOKENS
+    if whole and whole not in lengths:
+        lengths.append(whole)
+    return tuple((length, hash((whose, *prompt[:length]))) for length in lengths[-MOST_PREFIXES:])
 
 
 class TensorSplitter:

@@ -104,5 +104,6 @@ def content_of(submit: Submit) -> int:
         hashed.update(_encode((rows, length, [tensor.header for tensor in payload.tensors])))
         for tensor in payload.tensors:
             hashed.update(tensor.data)
-    hashed.update(_encode((submit.parameters, submit.body)))
+    prompt = submit.generation.prompt if submit.generation is not None else None  # a seed may be the server's own
+    hashed.update(_encode((submit.parameters, submit.body, prompt)))
     return int.from_bytes(hashed.digest(), "big") or 1

@@ -15,6 +15,7 @@ from headway.core.events import (
     ReplyWritten,
     RequestArrived,
     RequestCancelled,
+    RequestSatisfied,
     ServerConfigured,
     VersionConfigured,
 )
@@ -29,14 +30,14 @@ from headway.runtime import policies
 from headway.runtime.clock import Clock, monotonic
 from headway.runtime.crew import LiveCrew
 from headway.runtime.effects import EffectRunner
-from headway.runtime.held import Held, unsendable
+from headway.runtime.held import Held, prefix_of, unsendable
 from headway.runtime.mailbox import Core, Fatal, Mailbox, crash
 from headway.runtime.memory import MemoryGauge
 from headway.runtime.observer import NullObserver, Observer
 from headway.runtime.quarantine import Quarantine
 from headway.runtime.recorder import Recorder
 from headway.runtime.supervisor import Supervisor
-from headway.wire.messages import Cancel, Quarantined, Submit, ToGateway, ToRuntime, Written
+from headway.wire.messages import Cancel, Enough, Quarantined, Submit, ToGateway, ToRuntime, Written
 from headway.wire.safety import SafetyReport
 
 log = logging.getLogger("headway.runtime")
@@ -206,6 +207,9 @@ class Runtime:
             self._submit(cast(Submit, message))
         elif kind is Written:
             self._written(cast(Written, message))
+        elif isinstance(message, Enough):
+            if message.request in self._held:
+                self._mailbox.post(RequestSatisfied(message.request))
         elif isinstance(message, Cancel):
             self._effects.gone(message.request)
             if message.request in self._held:
@@ -236,6 +240,7 @@ class Runtime:
                 submit.deadline,
                 submit.priority,
                 self._quarantine.content(VersionId(*submit.key[:2]), submit, self._clock()) if self._quarantine else 0,
+                prefix_of(submit),
             )
         )
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from headway.worker.errors import LoadError
 from headway.worker.executor import BatchExecutor, StreamExecutor
 
-Executor: TypeAlias = BatchExecutor | StreamExecutor
-"""Which of the two it is, is known when it has loaded: ModelMeta.streaming."""
+if TYPE_CHECKING:
+    from headway.worker.torch_language import LanguageExecutor
+
+Executor: TypeAlias = "BatchExecutor | StreamExecutor | LanguageExecutor"
+"""Which of them it is, is known when it has loaded: ModelMeta.streaming, ModelMeta.language."""
 
 
 def create(kind: str) -> Executor:
@@ -22,7 +25,18 @@ def create(kind: str) -> Executor:
         return PythonExecutor()
     if kind == "torch":
         return _torch()
-    raise LoadError(f"unknown executor {kind!r}, known are 'onnx', 'python' and 'torch'")
+    if kind == "llm":
+        return _language()
+    raise LoadError(f"unknown executor {kind!r}, known are 'onnx', 'python', 'torch' and 'llm'")
+
+
+def _language() -> LanguageExecutor:
+    try:
+        from headway.worker.torch_language import LanguageExecutor
+    except ImportError as error:
+        advice = "install headway with its extra `llm`: pip install 'headway[llm]'"
+        raise LoadError(f"language models cannot be run ({error}); {advice}") from error
+    return LanguageExecutor()
 
 
 def _torch() -> Executor:

@@ -6,7 +6,7 @@ import gc
 import logging
 import os
 from time import perf_counter_ns
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 import msgspec
 
@@ -34,7 +34,14 @@ from headway.worker.memory import MemoryWatch
 from headway.worker.safety_load import STREAMS, settle
 from headway.worker.streams import StreamLoop
 
+if TYPE_CHECKING:
+    from headway.worker.engine_loop import EngineLoop
+    from headway.worker.torch_language import LanguageExecutor
+
 log = logging.getLogger("headway.worker")
+
+MAX_SEQUENCES = 8
+"""Of a worker that streams, where model.toml does not say."""
 
 
 def main(address: str, worker: int, token: str) -> int:
@@ -82,17 +89,9 @@ def _serve(channel: Channel, worker: int) -> int:
         channel.send(LoadFailed(worker, detail, is_final(error)))
         return EXIT_LOAD_FAILED
     gc.freeze()  # what loading has made stays to the end: no collection need look at it again
-    capacity = Capacity(batch_slots=1)
-    if meta.streaming:
-        capacity = Capacity(batch_slots=0, sequences=_settings(message).max_sequences)
+    capacity, loop = _loop(channel, worker, name, executor, meta, _settings(message))
     channel.send(Ready(worker, meta, capacity, measurements, report))
     log.info("ready in %d ms, %d runs to warm up", (perf_counter_ns() - begun) // 1_000_000, len(measurements))
-    loop: StreamLoop | BatchLoop
-    if meta.streaming:
-        loop = StreamLoop(channel, worker, name, cast(StreamExecutor, executor), capacity.sequences)
-    else:
-        bf16 = frozenset(output.name for output in meta.outputs if output.datatype == "BF16")
-        loop = BatchLoop(channel, worker, name, cast(BatchExecutor, executor), bf16)
     loop.run()
     try:
         executor.unload()
@@ -102,11 +101,30 @@ def _serve(channel: Channel, worker: int) -> int:
     return EXIT_STOPPED
 
 
+def _loop(
+    channel: Channel, worker: int, name: str, executor: Executor, meta: ModelMeta, settings: ModelSettings
+) -> tuple[Capacity, StreamLoop | BatchLoop | EngineLoop]:
+    if meta.language is not None:
+        from headway.worker.engine_loop import EngineLoop  # it needs torch, which is an extra
+
+        language = cast("LanguageExecutor", executor)
+        attached, engine = language.attach(worker)
+        return attached.capacity, EngineLoop(channel, worker, name, attached, engine, language.vocabulary)
+    if meta.streaming:
+        room = settings.max_sequences or MAX_SEQUENCES
+        capacity = Capacity(batch_slots=0, sequences=room)
+        return capacity, StreamLoop(channel, worker, name, cast(StreamExecutor, executor), room)
+    bf16 = frozenset(output.name for output in meta.outputs if output.datatype == "BF16")
+    return Capacity(batch_slots=1), BatchLoop(channel, worker, name, cast(BatchExecutor, executor), bf16)
+
+
 def _load(message: Load) -> tuple[Executor, ModelMeta, list[Measurement], SafetyReport]:
     settings = _settings(message)
     context = LoadContext(message.model, message.version, message.path, message.device, message.threads, settings)
     executor = create(message.executor)
     meta = executor.load(context)
+    if meta.language is not None:
+        return executor, meta, list(cast("LanguageExecutor", executor).measurements), SafetyReport(reason=STREAMS)
     if meta.streaming:
         return executor, meta, [], SafetyReport(reason=STREAMS)
     served, measurements, report = settle(cast(BatchExecutor, executor), meta, context)

@@ -7,6 +7,7 @@ laid over the points: fitted, then raised until none lies above it.
 from __future__ import annotations
 
 import ctypes
+import os
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -67,6 +68,15 @@ class HostPeak:
         if found is None:
             raise ValueError(f"{self._status} does not say {name}")
         return int(found[1]) * 1024
+
+
+def available_bytes(meminfo: Path = Path("/proc/meminfo")) -> int:
+    """That new allocations of this host may have, as the kernel estimates it; where it does not, what is free."""
+    try:
+        lines = meminfo.read_text().splitlines()
+        return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:"))
+    except (OSError, StopIteration, ValueError, IndexError):
+        return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
 def give_back() -> None:

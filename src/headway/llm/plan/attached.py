@@ -6,7 +6,7 @@ step says what of the core's orders it has heard, what room there is, who was se
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from itertools import islice
 
@@ -33,6 +33,7 @@ LOOK_AT = 32
 """Prefixes, of which it is looked in a report whether they are still there."""
 MOST_PREFIXES = 2048
 OUTCOMES = {End.DEADLINE: Outcome.DEADLINE_EXCEEDED, End.TOO_LONG: Outcome.TOO_LARGE}
+NOTHING: Mapping[RequestId, int] = {}
 REFUSALS = {"deadline_unmeetable": Outcome.DEADLINE_UNMEETABLE, "context_length_exceeded": Outcome.TOO_LARGE}
 
 
@@ -83,6 +84,14 @@ class AttachedPlanner:
         self._remember(request.id, prefix)
         return []
 
+    def refuse(self, effect: AdmitSequence, outcome: Outcome, detail: str) -> list[Event]:
+        """It is not even shown to the planner."""
+        self._heard += 1
+        return [self.report(), SequenceFailed(self.worker, effect.request, effect.attempt, outcome, detail)]
+
+    def has(self, request: RequestId) -> bool:
+        return request in self._attempts
+
     def take_back(self, effect: TakeBack) -> list[Event]:
         """It goes if it waits, all of it; a request of several answers stays."""
         self._heard += 1
@@ -116,10 +125,16 @@ class AttachedPlanner:
 
     # -- what has come of a step -------------------------------------------------------------
 
-    def stepped(self, emitted: Iterable[Emitted], ended: Iterable[tuple[SequenceId, End]] = ()) -> list[Event]:
-        """emitted: as committed.  ended: that a plan has given up since."""
+    def stepped(
+        self,
+        emitted: Iterable[Emitted],
+        ended: Iterable[tuple[SequenceId, End]] = (),
+        others: Mapping[RequestId, int] = NOTHING,
+    ) -> list[Event]:
+        """emitted: as committed.  ended: that a plan has given up since.  others: results that are no tokens, how many
+        before the tokens of each."""
         events: list[Event] = [self.report()]
-        counts: dict[RequestId, int] = {}
+        counts: dict[RequestId, int] = {id: count for id, count in others.items() if id in self._attempts}
         over: dict[RequestId, Event] = {}
         for each in emitted:
             request = each.id.request
