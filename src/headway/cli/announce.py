@@ -76,10 +76,19 @@ def examples(ready: Sequence[Answer]) -> Iterator[str]:
     for answer in first(answer for answer in served if answer.spec.settings.embeddings):
         body = {"model": answer.spec.model, "input": "A vehicle leaves when it is full."}
         yield paste("/v1/embeddings", body)
-    for answer in first(answer for answer in served if answer.status.meta and answer.status.meta.streaming):
+    for answer in first(answer for answer in served if is_language_model(answer)):
+        question = [{"role": "user", "content": "Why do buses leave in bunches?"}]
+        chat: dict[str, object] = {"model": answer.spec.model, "messages": question, "stream": True}
+        yield "-N " + paste("/v1/chat/completions", chat)
+    streaming = [answer for answer in served if answer.status.meta and answer.status.meta.streaming]
+    for answer in first(answer for answer in streaming if not is_language_model(answer)):
         yield "-N " + paste(f"/v2/models/{answer.spec.model}/generate_stream", {"text_input": "one two three"})
     for answer in first(answer for answer in served if infer_body(answer)):
         yield paste(f"/v2/models/{answer.spec.model}/infer", infer_body(answer))
+
+
+def is_language_model(answer: Answer) -> bool:
+    return answer.status.meta is not None and answer.status.meta.language is not None
 
 
 def callable_with_a_key(settings: Settings) -> frozenset[str]:

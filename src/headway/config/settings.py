@@ -231,6 +231,10 @@ class ModelSettings(Struct, frozen=True, forbid_unknown_fields=True):
     language: Language = Language()
     options: dict[str, object] = field(default_factory=dict)
 
+    def sequences(self, executor: str) -> int:
+        """max_sequences, as it holds for a streaming model that this executor runs."""
+        return self.max_sequences or (64 if executor == "llm" else 8)
+
 
 class Server(Struct, frozen=True, forbid_unknown_fields=True):
     """Where it listens, what it serves, how it ends.

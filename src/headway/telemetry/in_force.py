@@ -159,7 +159,7 @@ def workers(spec: VersionSpec, threads: int, detail: VersionDetail, model: Seque
     yield InForce("threads", threads, "per worker", origin("threads", model) if settings.threads else AUTOMATIC, shared)
     yield cores(settings, detail, model)
     if detail.policy.style is Style.SEQUENCE:
-        yield InForce("max_sequences", settings.max_sequences, "per worker", origin("max_sequences", model))
+        yield InForce("max_sequences", settings.sequences(spec.executor), "per worker", origin("max_sequences", model))
 
 
 def cores(settings: ModelSettings, detail: VersionDetail, model: Sequence[Source]) -> InForce:

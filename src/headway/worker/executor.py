@@ -1,20 +1,26 @@
 """The executor protocol: what runs the model inside a worker.
 
-Two shapes. A `BatchExecutor` answers a batch of parts by as many results; a `StreamExecutor` yields
-results over time for each of the sequences it holds. Both load, warm up and unload.
+Three shapes. A `BatchExecutor` answers a batch of parts by as many results; a `StreamExecutor` yields
+results over time for each of the sequences it holds; an `EngineExecutor` computes tokens of many, step by step.
+All load and unload.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Any, Protocol, TypeAlias
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import msgspec
 import numpy.typing as npt
 
 from headway.config.settings import ModelSettings
-from headway.core.ids import Measurement
+from headway.core.ids import Measurement, WorkerId
 from headway.wire.messages import ModelMeta
+
+if TYPE_CHECKING:  # they need an extra
+    from headway.llm.engine import Engine
+    from headway.llm.grammar.state import GrammarVocabulary
+    from headway.llm.plan.attached import AttachedPlanner
 
 Array: TypeAlias = npt.NDArray[Any]
 
@@ -82,5 +88,22 @@ class StreamExecutor(Protocol):
 
     def start(self, body: dict[str, Any]) -> Iterator[Any]:
         """One sequence: yields JSON values. Closed (GeneratorExit) when aborted. Raises PartError or anything."""
+
+    def unload(self) -> None: ...
+
+
+class EngineExecutor(Protocol):
+    """measurements: of prompts, once it has loaded."""
+
+    measurements: Sequence[Measurement]
+
+    def load(self, context: LoadContext) -> ModelMeta: ...
+
+    def attach(self, worker: WorkerId) -> tuple[AttachedPlanner, Engine]:
+        """What the loop of a worker drives."""
+
+    @property
+    def vocabulary(self) -> Callable[[], GrammarVocabulary]:
+        """That forms are about; made once, when it is first wanted."""
 
     def unload(self) -> None: ...

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 from headway.worker.errors import LoadError
-from headway.worker.executor import BatchExecutor, StreamExecutor
+from headway.worker.executor import BatchExecutor, EngineExecutor, StreamExecutor
 
-if TYPE_CHECKING:
-    from headway.worker.torch_language import LanguageExecutor
-
-Executor: TypeAlias = "BatchExecutor | StreamExecutor | LanguageExecutor"
+Executor: TypeAlias = BatchExecutor | StreamExecutor | EngineExecutor
 """Which of them it is, is known when it has loaded: ModelMeta.streaming, ModelMeta.language."""
 
 
@@ -30,7 +27,7 @@ def create(kind: str) -> Executor:
     raise LoadError(f"unknown executor {kind!r}, known are 'onnx', 'python', 'torch' and 'llm'")
 
 
-def _language() -> LanguageExecutor:
+def _language() -> Executor:
     try:
         from headway.worker.torch_language import LanguageExecutor
     except ImportError as error:

@@ -27,7 +27,7 @@ from headway.worker.batches import BatchLoop
 from headway.worker.channel import Channel, connect
 from headway.worker.device_errors import DeviceBroken
 from headway.worker.errors import ChannelClosed, LoadError, is_final, raised
-from headway.worker.executor import BatchExecutor, LoadContext, StreamExecutor
+from headway.worker.executor import BatchExecutor, EngineExecutor, LoadContext, StreamExecutor
 from headway.worker.executors import Executor, create
 from headway.worker.log import configure
 from headway.worker.memory import MemoryWatch
@@ -36,12 +36,8 @@ from headway.worker.streams import StreamLoop
 
 if TYPE_CHECKING:
     from headway.worker.engine_loop import EngineLoop
-    from headway.worker.torch_language import LanguageExecutor
 
 log = logging.getLogger("headway.worker")
-
-MAX_SEQUENCES = 8
-"""Of a worker that streams, where model.toml does not say."""
 
 
 def main(address: str, worker: int, token: str) -> int:
@@ -107,11 +103,11 @@ def _loop(
     if meta.language is not None:
         from headway.worker.engine_loop import EngineLoop  # it needs torch, which is an extra
 
-        language = cast("LanguageExecutor", executor)
+        language = cast(EngineExecutor, executor)
         attached, engine = language.attach(worker)
         return attached.capacity, EngineLoop(channel, worker, name, attached, engine, language.vocabulary)
     if meta.streaming:
-        room = settings.max_sequences or MAX_SEQUENCES
+        room = settings.sequences("python")
         capacity = Capacity(batch_slots=0, sequences=room)
         return capacity, StreamLoop(channel, worker, name, cast(StreamExecutor, executor), room)
     bf16 = frozenset(output.name for output in meta.outputs if output.datatype == "BF16")
@@ -124,7 +120,7 @@ def _load(message: Load) -> tuple[Executor, ModelMeta, list[Measurement], Safety
     executor = create(message.executor)
     meta = executor.load(context)
     if meta.language is not None:
-        return executor, meta, list(cast("LanguageExecutor", executor).measurements), SafetyReport(reason=STREAMS)
+        return executor, meta, list(cast(EngineExecutor, executor).measurements), SafetyReport(reason=STREAMS)
     if meta.streaming:
         return executor, meta, [], SafetyReport(reason=STREAMS)
     served, measurements, report = settle(cast(BatchExecutor, executor), meta, context)

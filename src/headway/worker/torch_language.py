@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from pathlib import Path
 from time import monotonic_ns, perf_counter_ns
@@ -30,8 +30,6 @@ from headway.worker.memory import available_bytes
 
 log = logging.getLogger("headway.worker")
 
-MOST_SEQUENCES = 64
-"""Where model.toml does not say."""
 PART_OF_MEMORY, MOST_MEMORY = 4, 2 << 30
 """Of what is free when it has loaded, one in so many bytes is for keys and values; and so many at most."""
 GGUF = "model.gguf"
@@ -47,7 +45,7 @@ class LanguageExecutor:
     blocks: int
     block_size: int
     steps: Coefficients = DEFAULT
-    measurements: tuple[Measurement, ...] = ()
+    measurements: Sequence[Measurement] = ()
 
     def load(self, context: LoadContext) -> ModelMeta:
         """Raises LoadError."""
@@ -64,7 +62,7 @@ class LanguageExecutor:
         pool = self.blocks * self.block_size
         longest = min(settings.max_context or self.runner.config.context, self.runner.config.context, pool)
         self._time()
-        self.policy = self._policy(settings, context.settings.max_sequences or MOST_SEQUENCES, longest)
+        self.policy = self._policy(settings, context.settings.sequences("llm"), longest)
         self._name = f"{context.model}/{context.version}"
         meta = LanguageMeta(self.runner.config.vocabulary, longest, pool, str(self._source))
         text = InputMeta("text_input", "BYTES", (1,))
