@@ -10,6 +10,7 @@ from headway.core.events import (
     CapacityChanged,
     EngineReported,
     RequestCancelled,
+    RequestSatisfied,
     SequenceFinished,
     SequenceReturned,
     Served,
@@ -333,3 +334,13 @@ def test_a_very_long_prompt_is_kept_off_the_engine_that_serves_short_ones() -> N
         (0, 4),
         (1, 5),
     ], "and the long one does not go to the one that has less to do"
+
+
+def test_who_has_all_that_he_wants_of_a_stream_is_completed_and_it_is_stopped() -> None:
+    world = engines()
+    world.tell(arrive(1, length=32))
+    effects = world.tell(RequestSatisfied(1))
+    assert outcomes(effects) == {1: Outcome.COMPLETED}
+    assert [type(effect) for effect in effects if isinstance(effect, AbortSequence)] == [AbortSequence]
+    assert outcomes(world.tell(RequestSatisfied(1), SequenceFinished(0, 1, 0))) == {}
+    world.scheduler.check()

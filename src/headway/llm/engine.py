@@ -227,7 +227,7 @@ class Engine:
                     of_form = followed.form.allowed()[: len(mask)]
                     mask[: len(of_form)] = torch.from_numpy(of_form)
                     allowed[place] = mask
-            except GrammarFailed as error:
+            except Exception as error:  # of this one alone, whatever it is: its form, or the model's tokenizer
                 failed[id] = f"its form cannot go on: {error}"
         return allowed, failed
 
