@@ -9,14 +9,15 @@ from __future__ import annotations
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 from headway.core.ids import BatchKey, Part
 from headway.core.outcomes import Outcome
 from headway.gateway.errors import HeadwayError, InternalError, OutcomeError
 from headway.gateway.exchange import Pending, Request, Response, Stream
 from headway.gateway.options import Options
-from headway.wire.messages import Cancel, PartPayload, Reply, StreamChunk, Submit, ToRuntime, Written
+from headway.wire.generation import Generation
+from headway.wire.messages import Cancel, Enough, PartPayload, Reply, StreamChunk, Submit, ToRuntime, Written
 
 Render: TypeAlias = Callable[[list[list[Any]]], Response]
 """From the outputs of the parts to the reply. Raises HeadwayError."""
@@ -118,6 +119,40 @@ class WholeCall(Call):
         self.complete(self.render(message.outputs))
 
 
+class Listener(Protocol):
+    """What becomes of several calls that are answered by one reply."""
+
+    def came(self, call: SharedCall, message: StreamChunk) -> None:
+        """A result of a stream."""
+
+    def completed(self, call: SharedCall, message: Reply) -> None: ...
+
+    def failed(self, call: SharedCall, error: HeadwayError) -> None: ...
+
+
+class SharedCall(Call):
+    """One of the calls that are answered by one reply. place: which of them, from 0."""
+
+    def __init__(self, calls: Calls, request: Request, place: int) -> None:
+        super().__init__(calls, request)
+        self.place = place
+        self.listener: Listener | None = None
+
+    def chunk(self, message: StreamChunk) -> None:
+        if self.listener is not None:
+            self.listener.came(self, message)
+
+    def reply(self, message: Reply) -> None:
+        if self.listener is not None:
+            self.listener.completed(self, message)
+
+    def fail(self, error: HeadwayError) -> None:
+        if self.listener is not None:
+            self.listener.failed(self, error)
+        else:
+            super().fail(error)
+
+
 class Calls:
     """send: to the runtime. clock: monotonic nanoseconds. longest: nanoseconds that a request may take at most."""
 
@@ -148,6 +183,7 @@ class Calls:
         options: Options,
         parameters: dict[str, Any],
         body: dict[str, Any] | None = None,
+        generation: Generation | None = None,
     ) -> Pending:
         """Hand the request over. size: payload bytes."""
         self._last_id += 1
@@ -170,6 +206,7 @@ class Calls:
                 parameters=parameters,
                 received=request.received,
                 body=body,
+                generation=generation,
             )
         )
         if call.again is None:
@@ -215,6 +252,10 @@ class Calls:
     def cancel(self, call: Call) -> None:
         self._in_flight.pop(call.id, None)
         self._send(Cancel(call.id))
+
+    def enough(self, call: Call) -> None:
+        """Its client has all that it wants: what has come so far is the whole of it."""
+        self._send(Enough(call.id))
 
     def written(self, request: int) -> None:
         self._send(Written(request, self._clock()))

@@ -155,6 +155,8 @@ class Stream:
     """A reply in pieces. What cannot be written yet is held, up to `limit` bytes; then the client is given up.
 
     sent: bytes that were taken.
+    source: makes bytes when they can be written, None = all that there is is sent. It is asked at each `ready`, and
+        when the connection can take more; it ends the stream.
     """
 
     __slots__ = (
@@ -167,6 +169,7 @@ class Stream:
         "limit",
         "overflowed",
         "sent",
+        "source",
         "status",
     )
 
@@ -183,6 +186,7 @@ class Stream:
         self.ended = False
         self.overflowed = False
         self.sent = 0
+        self.source: Callable[[], bytes] | None = None
         self._held: list[bytes] = []
         self._held_bytes = 0
         self._sink: Sink | None = None
@@ -199,7 +203,12 @@ class Stream:
         if self._sink is not None:
             self._sink.stream_ready()
         if self._held_bytes > self.limit:
-            self._give_up()
+            self.give_up()
+
+    def ready(self) -> None:
+        """Its source has something."""
+        if self._sink is not None and not self.ended and not self.overflowed:
+            self._sink.stream_ready()
 
     def end(self) -> None:
         if not self.ended and not self.overflowed:
@@ -209,13 +218,16 @@ class Stream:
 
     def take(self) -> bytes:
         """Everything held, at once."""
+        if self.source is not None and not self.ended:
+            self._held.append(self.source())
         data = self._held[0] if len(self._held) == 1 else b"".join(self._held)
         self._held.clear()
         self._held_bytes = 0
         self.sent += len(data)
         return data
 
-    def _give_up(self) -> None:
+    def give_up(self) -> None:
+        """The client reads too slowly, or not at all."""
         self.overflowed = True
         self._held.clear()
         if self._sink is not None:

@@ -28,6 +28,8 @@ from headway.gateway.idempotency import KeyedCalls
 from headway.gateway.quarantine import Quarantine
 from headway.gateway.router import Router, path_of
 from headway.gateway.routes import Explain, Metrics, Reload, Routes, Statistics
+from headway.gateway.text.api import TextApi
+from headway.gateway.text.languages import Languages
 from headway.gateway.tracing import trace_id
 from headway.wire.messages import Reply, StreamChunk, ToGateway, ToRuntime, VersionStatus
 
@@ -71,12 +73,15 @@ class Gateway:
         self._fallbacks = Fallbacks(self.catalog)
         self._keyed = KeyedCalls(idempotency, self.catalog, self._calls, now)
         self._embeddings = EmbeddingsApi(self.catalog, self._calls, self._fallbacks, self._keyed, limits.max_parts)
+        self._languages = Languages()
+        text = TextApi(self.catalog, self._calls, self._fallbacks, self._keyed, self._languages)
         started = int(time.time())
         self._gate = gate or local_gate()
         self._routes = Routes(
             self.catalog,
             self._calls,
             self._embeddings,
+            text,
             self._fallbacks,
             self._keyed,
             access,
@@ -160,6 +165,7 @@ class Gateway:
         self._http.close()
         self._admin.close()
         self._embeddings.close()
+        self._languages.close()
         self._keyed.close()
 
     def deliver(self, message: ToGateway) -> None:
@@ -170,7 +176,12 @@ class Gateway:
         elif kind is StreamChunk:
             self._calls.chunk(cast(StreamChunk, message))
         else:
-            self.catalog.update(cast(VersionStatus, message))
+            self._heard(cast(VersionStatus, message))
+
+    def _heard(self, status: VersionStatus) -> None:
+        self.catalog.update(status)
+        if status.meta is not None and status.meta.language is not None:
+            self._languages.want(status.meta.language.source)
 
     def handle(self, request: Request) -> Response | Pending | Stream:
         """Never raises: whatever a handler raises becomes a reply."""

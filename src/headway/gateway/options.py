@@ -14,6 +14,7 @@ from headway.gateway.exchange import Request
 CLASSES: dict[int, int] = {1: 0, 2: 1}
 """The protocol's `priority` (1 = highest) -> class of the scheduler (0 = most urgent); >= 3 -> 2; 0 = the usual one."""
 LOWEST_CLASS = 2
+LONGEST_TARGET_MS = 86_400_000
 
 
 class Options(msgspec.Struct, frozen=True):
@@ -35,6 +36,25 @@ def read_options(request: Request, caller: Caller, parameters: dict[str, Any]) -
     elif caller.classes:
         caller.check_class(priority)
     return Options(caller.default_timeout if timeout is None else timeout, priority, caller.tenant)
+
+
+def read_targets(request: Request) -> tuple[int, int]:
+    """What a language model's answer is to keep to, 0 = it need not: ns until its first token is worthless
+    (`x-ttft-ms`), and ns between its tokens (`x-itl-ms`). Raises BadRequest."""
+    headers = request.headers
+    return _target("x-ttft-ms", headers.get(b"x-ttft-ms")), _target("x-itl-ms", headers.get(b"x-itl-ms"))
+
+
+def _target(name: str, header: bytes | None) -> int:
+    if header is None:
+        return 0
+    try:
+        milliseconds = float(header)
+    except ValueError:
+        milliseconds = math.nan
+    if not 0 < milliseconds <= LONGEST_TARGET_MS:
+        raise BadRequest(f"{name} must be a number above 0, at most {LONGEST_TARGET_MS}, got {_shown(header)}")
+    return max(1, round(milliseconds * 1_000_000))
 
 
 def _timeout(header: bytes | None, parameter: Any) -> int | None:

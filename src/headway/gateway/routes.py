@@ -31,6 +31,7 @@ from headway.gateway.quarantine import Quarantine, content_of, told
 from headway.gateway.reloading import reload
 from headway.gateway.rendering import render
 from headway.gateway.router import Parameters, RouteHandler, Router
+from headway.gateway.text.api import TextApi
 
 EXTENSIONS = ("binary_tensor_data", "model_configuration", "parameters", "schedule_policy")
 """Those that always work. schedule_policy: the request parameters `priority` and `timeout`."""
@@ -56,6 +57,7 @@ class Routes:
         catalog: Catalog,
         calls: Calls,
         embeddings: EmbeddingsApi,
+        text: TextApi,
         fallbacks: Fallbacks,
         keyed: KeyedCalls,
         access: Access,
@@ -76,6 +78,7 @@ class Routes:
         self._catalog = catalog
         self._calls = calls
         self._embeddings = embeddings
+        self._text = text
         self._fallbacks = fallbacks
         self._keyed = keyed
         self.access = access
@@ -109,6 +112,8 @@ class Routes:
         add("GET", "/v1/models", self.models)
         add("GET", "/v1/models/{model}", self.model)
         add("POST", "/v1/embeddings", self.embeddings)
+        add("POST", "/v1/chat/completions", self.chat)
+        add("POST", "/v1/completions", self.completion)
         add("GET", "/health", self.health)
         add("GET", "/ready", self.ready)
         self._add_admin(router, self._gate.before)
@@ -248,6 +253,12 @@ class Routes:
     def embeddings(self, request: Request, at: Parameters) -> Pending:
         caller = self.access(request)
         return self._embeddings.handle(request, caller, read_options(request, caller, {}))
+
+    def chat(self, request: Request, at: Parameters) -> Pending:
+        return self._text.chat(request, self.access(request))
+
+    def completion(self, request: Request, at: Parameters) -> Pending:
+        return self._text.completion(request, self.access(request))
 
     # -- operation --------------------------------------------------------------------------------
 

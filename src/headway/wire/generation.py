@@ -55,6 +55,7 @@ class Token(msgspec.Struct, frozen=True, array_like=True, tag="t"):
     logprob: natural, None where it was not asked for.  top: the most probable tokens there, with theirs.
     end: "" while the answer goes on; "stop" or "length" with its last token. An answer may also end without one of
         these, when the whole request completes: as the engine has no room for more of it, which is "length" too.
+    cached: with the first token of an answer, tokens of the prompt that were found in the prefix cache.
     """
 
     choice: int
@@ -63,6 +64,7 @@ class Token(msgspec.Struct, frozen=True, array_like=True, tag="t"):
     logprob: float | None = None
     top: tuple[tuple[int, float], ...] = ()
     end: str = ""
+    cached: int = 0
 
 
 class PromptScores(msgspec.Struct, frozen=True, array_like=True, tag="p"):

@@ -46,6 +46,11 @@ class TextStream:
         """The stop string that ended it; nothing that is fed after it counts."""
         return self._stops.matched
 
+    @property
+    def position(self) -> int:
+        """Where in the output the text of the next token begins, in characters."""
+        return self._decoder.emitted
+
     def feed(self, token: int) -> Piece:
         if self.matched is not None:
             return Piece("", 0, self._given)

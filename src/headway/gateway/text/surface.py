@@ -1,0 +1,65 @@
+"""What a kind of reply looks like. Nothing here knows of sockets, threads or time."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from headway.gateway.errors import HeadwayError
+from headway.gateway.stream import sse
+from headway.gateway.text.journal import Delta
+from headway.llm.text.vocabulary import TokenBytes
+from headway.wire.generation import PromptScores
+
+LEAST_LOGPROB = -9999.0
+"""Told for what has no probability at all, as JSON has no infinity."""
+DONE = b"data: [DONE]\n\n"
+KEEP_ALIVE = b": keep-alive\n\n"
+encode = msgspec.json.Encoder().encode
+
+
+class Surface(ABC):
+    """Of one reply: what is told of its answers, streamed or whole. Answers are known by their index in the reply."""
+
+    @abstractmethod
+    def begin(self, index: int) -> bytes:
+        """An answer has begun."""
+
+    @abstractmethod
+    def more(self, index: int, delta: Delta, usage: dict[str, Any] | None) -> bytes:
+        """An answer goes on. usage: so far, None where it was not asked for."""
+
+    @abstractmethod
+    def finish(self, index: int, end: str, usage: dict[str, Any] | None) -> bytes:
+        """An answer is at its end, "stop" or "length", once."""
+
+    @abstractmethod
+    def end(self, usage: dict[str, Any]) -> bytes:
+        """All answers are."""
+
+    @abstractmethod
+    def error(self, error: HeadwayError, request_id: str) -> bytes:
+        """It ends with an error, after the reply has begun."""
+
+    @abstractmethod
+    def whole(self, answers: Sequence[tuple[Delta, str]], usage: dict[str, Any]) -> bytes:
+        """All answers, with their ends, at once."""
+
+    def scored(self, place: int, scores: PromptScores) -> None:
+        """Log probabilities of a prompt; place: which of them."""
+
+
+def number(logprob: float) -> float:
+    return max(logprob, LEAST_LOGPROB)
+
+
+def text_of(vocabulary: TokenBytes, token: int) -> str:
+    """Of a token by itself; U+FFFD for what is no whole character."""
+    return vocabulary.raw(token).decode("utf-8", "replace")
+
+
+def event(data: bytes) -> bytes:
+    return sse(data)
