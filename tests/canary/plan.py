@@ -14,8 +14,8 @@ PLAN = (
     bug(
         "whoever is aborted keeps its blocks",
         "state",
-        "            self.pool.give_back(blocks, self.cache.__contains__)\n\n    def ran",
-        "            pass\n\n    def ran",
+        "            self.pool.give_back(blocks, self.cache.__contains__)\n        return",
+        "            pass\n        return",
     ),
     bug(
         "blocks are free while a plan that uses them runs",

@@ -99,7 +99,7 @@ def _displace(state: State, sequence: Sequence, found: list[int]) -> bool:
     short = max(0, short - state.leaving)
     # where there is room now, but not for what those that run come to need, as much must go as comes
     lower = _in_order(state, _lower(state, sequence))
-    taken, why = victims.enough(lower, short or (0 if slots else need), slots, state.gives), "class"
+    taken, why = victims.enough(_behind(sequence, lower), short or (0 if slots else need), slots, state.gives), "class"
     if taken is None and (short or slots):
         borrowed = _in_order(state, _ahead(state, sequence, need))
         taken, why = victims.enough(_beyond(state, borrowed), short, slots, state.gives), "reclaim"
@@ -124,6 +124,21 @@ def _lower(state: State, sequence: Sequence) -> list[Sequence]:
         for other in state.running.values()
         if other.priority > priority and (other.account is account or account.turn <= other.account.turn)
     ]
+
+
+def _behind(sequence: Sequence, order: list[Sequence]) -> Iterator[Sequence]:
+    """Those without which their tenants still come after it: what was reserved for a prompt is theirs again once it
+    has lost its blocks, and where that makes it their turn they would take the blocks back at once."""
+    account = sequence.account
+    released: dict[Tenant, int] = {}
+    for other in order:
+        tenant = other.account.tenant
+        if other.account is not account:
+            less = released.get(tenant, 0) + other.reserved
+            if (other.account.turn - less, tenant) < (account.turn, account.tenant):
+                continue
+            released[tenant] = less
+        yield other
 
 
 def _ahead(state: State, sequence: Sequence, need: int) -> list[Sequence]:

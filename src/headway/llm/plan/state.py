@@ -161,14 +161,14 @@ class State:
         self.counts.preempted_once += sequence.preemptions == 0
         self.counts.recomputed += sequence.computed
         self.room.preempted()
-        self._stop(sequence)
+        released = self._stop(sequence)
         sequence.become(PREEMPTED)
         sequence.preemptions += 1
         sequence.attempt += 1
         sequence.computed = sequence.confirmed = sequence.pending = sequence.cached = 0
         sequence.stalled = False
         sequence.account.adds_ahead(sequence, 1)
-        self.tenants.waits(sequence, sequence.account.tenant)
+        self.tenants.waits(sequence, sequence.account.tenant, released)
         self.tenants.runs_no_more(sequence.account)
         if why == "growth":
             self.resuming[sequence.id] = sequence
@@ -199,12 +199,13 @@ class State:
         self.finish(sequence)
         self.ended.append((sequence.id, end))
 
-    def _stop(self, sequence: Sequence) -> None:
+    def _stop(self, sequence: Sequence) -> int:
+        """What was still reserved for it, in counter units."""
         del self.running[sequence.id]
         self.charge(sequence, sequence.computed)
         account = sequence.account
-        account.reserved -= sequence.reserved
-        sequence.reserved = 0
+        released, sequence.reserved = sequence.reserved, 0
+        account.reserved -= released
         if account.waiting:
             self.tenants.update(account)
         for hash in sequence.hashes[sequence.confirmed // self.block_size :]:
@@ -216,6 +217,7 @@ class State:
             self.leaving += len(blocks)
         else:
             self.pool.give_back(blocks, self.cache.__contains__)
+        return released
 
     def ran(self, number: int) -> None:
         """The plan of that number has: blocks that waited for it are given back."""
