@@ -45,6 +45,8 @@ class PlanPolicy:
     target_itl: between two tokens of a stream whose request says nothing of it, in ns.
     slack: a stream that is ahead of its target may wait for so many times the target for one token (at least 1). More
         than 1 makes steps with much prefill longer, and fewer.
+    expected_output: tokens that an answer comes to on average, as long as few have ended (FUTURE_PEAK); 0 = nobody
+        knows, and it counts with all that it may have.
     prefix_cache: whether prompts share what others have computed.  defer: and wait for what another computes just now.
     """
 
@@ -57,6 +59,7 @@ class PlanPolicy:
     target_itl: Duration = 50 * MILLISECOND
     slack: float = 1.0
     admit: Admit = Admit.FUTURE_PEAK
+    expected_output: int = 256
     prices: Prices = Prices()
     prefix_cache: bool = True
     defer: bool = True
@@ -67,3 +70,5 @@ class PlanPolicy:
             raise ValueError("max_step_tokens must hold a token of each sequence and one tile of prefill")
         if min(self.max_sequences, self.tile, self.max_partial_prefills, self.oldest_part, self.target_itl) < 1:
             raise ValueError("sizes must be at least 1")
+        if self.expected_output < 0:
+            raise ValueError("expected_output must be at least 0")

@@ -86,7 +86,7 @@ class State:
         self.tenants = Tenants(weight)
         self.cache = PrefixCache(block_size, hash)
         self.pool = BlockPool(blocks, self.cache.forget, weight)
-        self.room = Room(policy.admit, block_size)
+        self.room = Room(policy.admit, block_size, policy.expected_output)
         self.steps = StepTime(prior)
         self.sequences: dict[SequenceId, Sequence] = {}
         self.requests: dict[RequestId, list[SequenceId]] = {}
