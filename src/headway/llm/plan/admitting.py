@@ -23,6 +23,8 @@ class Room(Enum):
     """Enough prompts are under way."""
     TIME = "time"
     """Streams would get their tokens too late."""
+    OWN = "own"
+    """It would, and nobody else."""
     SLOTS = "slots"
     BLOCKS = "blocks"
 
@@ -44,6 +46,9 @@ def admit(state: State, prefill: Prefill, decodes: int, context: int, limit: flo
             answer = _has_room(state, sequence, found, prefill, decodes, context, limit)
         if answer is Room.PLACE and sequence.id not in state.resuming:
             turns.passes(sequence)
+            continue
+        if answer is Room.OWN:
+            turns.steps_aside(sequence)
             continue
         if answer is not Room.YES:
             break
@@ -70,9 +75,11 @@ def _has_room(
     if not prefill.has_place(start, len(sequence.tokens) - start, policy.max_partial_prefills):
         return Room.PLACE
     if state.running:
-        own = min(limit, sequence.itl or policy.target_itl)
-        if state.steps.predict(0, decodes + 1, context + len(sequence.tokens), 0) * state.steps.upper > own:
+        step = state.steps.predict(0, decodes + 1, context + len(sequence.tokens), 0) * state.steps.upper
+        if step > min(limit, max(policy.target_itl, sequence.itl)):
             return Room.TIME
+        if 0 < sequence.itl < step:
+            return Room.OWN
     if len(state.running) >= policy.max_sequences:
         return Room.SLOTS
     idle = sum(1 for block in found if pool.is_idle(block))

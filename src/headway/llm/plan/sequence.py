@@ -42,6 +42,7 @@ class Sequence:
     first_at, emitted: when its first token came (0: it has none), and how many since it is here.
     last_plan: the last that it is in.
     stalled: it could not go on for want of a block.
+    ceiling: of others' turns, up to which they pass it while it waits for steps as short as it wants them; 0: none do.
     """
 
     __slots__ = (
@@ -50,6 +51,7 @@ class Sequence:
         "attempt",
         "blocks",
         "cached",
+        "ceiling",
         "computed",
         "confirmed",
         "emitted",
@@ -97,6 +99,7 @@ class Sequence:
         self.emitted = 0
         self.last_plan = 0
         self.stalled = False
+        self.ceiling = 0
 
     @property
     def produced(self) -> int:

@@ -143,6 +143,7 @@ class State:
         sequence.become(RUNNING)
         self.running[sequence.id] = sequence
         self.resuming.pop(sequence.id, None)
+        sequence.ceiling = 0
         sequence.paid = max(sequence.paid, min(sequence.computed, sequence.num_prompt))
         sequence.reserved = account.units(self.policy.prices.prompt * (sequence.num_prompt - sequence.paid))
         account.reserved += sequence.reserved
