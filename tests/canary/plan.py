@@ -59,7 +59,7 @@ PLAN = (
     bug(
         "a hash is believed",
         "prefix",
-        "if not same or held.tokens != tuple(tokens[start : start + size]):",
+        "if not same or held.tokens != tuple(tokens[start : start + self.block_size]):",
         "if not same:",
     ),
     bug(

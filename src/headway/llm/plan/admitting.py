@@ -52,7 +52,7 @@ def admit(state: State, prefill: Prefill, decodes: int, context: int, limit: flo
             continue
         if answer is not Room.YES:
             break
-        idle = sum(1 for block in found if state.pool.is_idle(block))
+        idle = state.idle_of(found)
         state.start(sequence, found)
         state.room.add(sequence, idle)
         prefill.add(sequence)
@@ -82,7 +82,7 @@ def _has_room(
             return Room.OWN
     if len(state.running) >= policy.max_sequences:
         return Room.SLOTS
-    idle = sum(1 for block in found if pool.is_idle(block))
+    idle = state.idle_of(found)
     need = state.blocks_of(len(sequence.tokens)) - len(found)
     growing = -(-len(state.running) // state.block_size)  # so many want a block in the next step
     if need + idle + growing > pool.available:

@@ -38,6 +38,16 @@ class Held(NamedTuple):
     root: bytes
 
 
+class Found:
+    """Cached blocks that a sequence begins with, as they were when last looked for. blocks: their numbers."""
+
+    __slots__ = ("blocks", "held")
+
+    def __init__(self) -> None:
+        self.blocks: list[int] = []
+        self.held: list[Held] = []
+
+
 class PrefixCache:
     """block_size: tokens of a block.  hits, asked: tokens.  collisions: hashes that were equal for other tokens."""
 
@@ -68,21 +78,35 @@ class PrefixCache:
 
     def find(self, root: bytes, hashes: list[bytes], tokens: list[int], limit: int) -> list[int]:
         """Numbers of the cached blocks that these tokens begin with, at most `limit`."""
-        size = self.block_size
-        found: list[int] = []
-        before = ROOT
-        for number in range(min(limit, len(hashes))):
-            held = self._by_hash.get(hashes[number])
-            if held is None:
+        found = Found()
+        self.look(root, hashes, tokens, limit, found)
+        return found.blocks
+
+    def look(self, root: bytes, hashes: list[bytes], tokens: list[int], limit: int, found: Found) -> None:
+        """Bring up to date what was found of these tokens before. Takes as long as there is news: where a block is
+        still cached so are all that it continues, since what is lost takes with it whatever continues it."""
+        held, blocks = found.held, found.blocks
+        while held and (len(held) > limit or self._by_block.get(held[-1].block) is not held[-1]):
+            held.pop()
+            blocks.pop()
+        for number in range(len(held), min(limit, len(hashes))):
+            following = self._following_block(root, hashes[number], tokens, number, blocks[-1] if blocks else ROOT)
+            if following is None:
                 break
-            start = number * size
-            same = held.before == before and held.root == root
-            if not same or held.tokens != tuple(tokens[start : start + size]):
-                self.collisions += 1
-                break
-            before = held.block
-            found.append(before)
-        return found
+            held.append(following)
+            blocks.append(following.block)
+
+    def _following_block(self, root: bytes, hash: bytes, tokens: list[int], number: int, before: int) -> Held | None:
+        """The cached block with the tokens of that number, behind the one before."""
+        held = self._by_hash.get(hash)
+        if held is None:
+            return None
+        start = number * self.block_size
+        same = held.before == before and held.root == root
+        if not same or held.tokens != tuple(tokens[start : start + self.block_size]):
+            self.collisions += 1
+            return None
+        return held
 
     def keep(self, root: bytes, hashes: list[bytes], tokens: list[int], blocks: list[int], number: int) -> bool:
         """The sequence's full block of that number has been computed. Whether it is cached from now on: not where

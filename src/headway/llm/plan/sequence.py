@@ -6,6 +6,7 @@ from enum import Enum
 from typing import TYPE_CHECKING
 
 from headway.core.units import Instant
+from headway.llm.plan.prefix import Found
 from headway.llm.plan.request import SequenceId, SequenceRequest
 
 if TYPE_CHECKING:
@@ -36,6 +37,7 @@ class Sequence:
     pending: samples that plans handed out will bring.
     blocks: numbers; the list is only ever appended to, and given up whole: a plan may hold on to it.
     hashes: of its full blocks of known tokens, chained.  cached: blocks that it found computed.
+    found: while it waits, those that it would find, as of the last look.
     attempt: results of an earlier one are void.
     paid: prompt positions that its tenant was charged for, or got for nothing.  reserved: those that it will be.
     expected: how long it will be in all, as others turned out.
@@ -57,6 +59,7 @@ class Sequence:
         "emitted",
         "expected",
         "first_at",
+        "found",
         "hashes",
         "id",
         "itl",
@@ -90,6 +93,7 @@ class Sequence:
         self.blocks: list[int] = []
         self.hashes: list[bytes] = []
         self.cached = 0
+        self.found = Found()
         self.computed = self.confirmed = self.pending = 0
         self.attempt = request.attempt
         self.preemptions = 0

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable
 
 from headway.core.ids import RequestId, Tenant
 from headway.llm.plan.blocks import BlockPool
 from headway.llm.plan.policy import PlanPolicy
-from headway.llm.plan.prefix import Hash, PrefixCache, chained, root
+from headway.llm.plan.prefix import Found, Hash, PrefixCache, chained, root
 from headway.llm.plan.request import SequenceId
 from headway.llm.plan.room import Room
 from headway.llm.plan.sequence import FINISHED, PREEMPTED, RUNNING, Sequence
@@ -122,11 +123,17 @@ class State:
     # -- coming to run -----------------------------------------------------------------------
 
     def found(self, sequence: Sequence) -> list[int]:
-        """Blocks of it that are computed already. The last known token is always left: its logits are wanted."""
+        """Blocks of it that are computed already; to be read only. The last known token is always left: its logits are
+        wanted."""
         if not self.policy.prefix_cache or not sequence.request.read_cache:
             return []
         limit = (len(sequence.tokens) - 1) // self.block_size
-        return self.cache.find(self.root_of(sequence), sequence.hashes, sequence.tokens, limit)
+        self.cache.look(self.root_of(sequence), sequence.hashes, sequence.tokens, limit, sequence.found)
+        return sequence.found.blocks
+
+    def idle_of(self, found: list[int]) -> int:
+        """How many of them nobody holds: those from one on, as who holds a block holds all that it continues."""
+        return len(found) - bisect_left(found, True, key=self.pool.is_idle)
 
     def start(self, sequence: Sequence, found: list[int]) -> None:
         """It runs from now on, with all the blocks of what is known of it."""
@@ -135,6 +142,7 @@ class State:
             self.pool.share(block)
         fresh = self.pool.take(self.blocks_of(len(sequence.tokens)) - len(found), account.tenant)
         sequence.blocks = found + fresh
+        sequence.found = Found()
         sequence.cached = len(found)
         sequence.computed = sequence.confirmed = len(found) * self.block_size
         self.cache.asked += len(sequence.tokens)
