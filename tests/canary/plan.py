@@ -14,7 +14,7 @@ PLAN = (
     bug(
         "whoever is aborted keeps its blocks",
         "state",
-        "            self.pool.give_back(blocks, self.cache.__contains__)\n        return",
+        "            self.pool.give_back(blocks, self.cache.keeps)\n        return",
         "            pass\n        return",
     ),
     bug(
@@ -26,7 +26,7 @@ PLAN = (
     bug(
         "blocks that waited for a plan never come back",
         "state",
-        "            self.leaving -= len(blocks)\n            self.pool.give_back(blocks, self.cache.__contains__)\n",
+        "            self.leaving -= len(blocks)\n            self.pool.give_back(blocks, self.cache.keeps)\n",
         "            self.leaving -= len(blocks)\n",
     ),
     bug("a share is not counted", "blocks", "        self.holders[block] += 1\n", "        self.holders[block] = 1\n"),

@@ -8,6 +8,7 @@ from random import Random
 import pytest
 
 from headway.llm.plan.prefix import Found, PrefixCache, chained, root
+from headway.llm.plan.request import SequenceId
 from headway.llm.plan.sequence import RUNNING
 from tests.unit.plan_world import World, prompt, waits
 
@@ -80,14 +81,22 @@ def test_equal_tokens_behind_other_ones_are_not_taken_even_where_the_hash_is_equ
     assert found(cache, [2, 2, 2, 2, 9, 9, 9, 9]) == [5]
 
 
-def test_where_another_has_the_same_content_or_what_it_continues_is_not_cached_nothing_is_kept():
+def test_where_another_has_the_same_content_its_twin_is_not_kept_and_what_continues_that_is():
     cache = PrefixCache(4)
     kept(cache, prompt(8), [0, 1])
     kept(cache, prompt(12), [7, 8, 9])
-    assert len(cache) == 2 and 9 not in cache, "block 9 continues 8, which is not the one that is cached"
+    assert len(cache) == 3 and cache.twins() == [(7, 0), (8, 1)]
+    assert found(cache, prompt(12)) == [0, 1, 9]
+    assert not cache.keeps(7) and not cache.keeps(1), "8 has it from now on"
+    assert found(cache, prompt(12)) == [0, 8, 9] and cache.twins() == []
+    assert cache.forget(0) == [0, 8, 9]
+
+
+def test_where_what_it_continues_is_not_cached_nothing_is_kept():
+    cache = PrefixCache(4)
     hashes: list[bytes] = []
     cache.extend(root("s"), hashes, prompt(12))
-    assert not cache.keep(root("s"), hashes, prompt(12), [7, 8, 9], 2)
+    assert not cache.keep(root("s"), hashes, prompt(12), [7, 8, 9], 2) and cache.twins() == []
 
 
 def test_what_is_forgotten_is_found_no_more():
@@ -219,3 +228,32 @@ def test_of_what_is_found_the_idle_ones_are_the_last():
                     assert world.state.idle_of(found) == idle
                     seen[0 < idle < len(found)] += 1
     assert seen[True] > 10
+
+
+@pytest.mark.parametrize("together", [False, True])
+@pytest.mark.parametrize("length", [8, 9, 11, 12])
+def test_a_conversation_goes_on_from_a_prompt_that_was_found_whole(length: int, together: bool):
+    """Whether the prompt ends with a block or not, and whether the other who computed it is still there or not."""
+    world = World()
+    world.add(1, prompt(length), max_tokens=30 if together else 1)
+    while not world.tokens:
+        world.step()
+    world.add(2, prompt(length), max_tokens=9)
+    while SequenceId(2) in world.state.sequences:
+        world.step(lambda id: 100 * id.request + len(world.tokens.get(id, ())))
+    world.planner.abort(1)
+    world.planner.check()
+    conversation = [*prompt(length), *world.tokens[SequenceId(2)]]
+    world.add(3, conversation, max_tokens=1)
+    (row,) = world.step().rows
+    assert row.start == (len(conversation) - 1) // 4 * 4, "all that the second one has computed"
+
+
+def test_of_blocks_with_the_same_content_one_is_left():
+    world = World(defer=False)
+    for id in (1, 2, 3):
+        world.add(id, prompt(12), max_tokens=2 + id)
+    world.run()
+    held = world.state.cache.held()
+    assert len(held) == world.state.pool.idle_count == len({entry.hash for entry in held}) == 4
+    assert world.state.cache.twins() == []

@@ -3,6 +3,10 @@
 A block is known by a hash that chains: of the block before it, and of its own tokens. The chain begins at a root that
 says whose model it is: version, adapter, salt. A hash is not believed: tokens, and the block before, are compared.
 Only full blocks are cached.
+
+Two sequences may compute the same block, each in one of its own: the last one of a prompt that is found whole is always
+computed again. One of the two is cached and the other is its *twin*: what continues the twin continues the chain. There
+are twins only while both are held.
 """
 
 from __future__ import annotations
@@ -51,7 +55,18 @@ class Found:
 class PrefixCache:
     """block_size: tokens of a block.  hits, asked: tokens.  collisions: hashes that were equal for other tokens."""
 
-    __slots__ = ("_by_block", "_by_hash", "_following", "_hash", "asked", "block_size", "collisions", "hits")
+    __slots__ = (
+        "_by_block",
+        "_by_hash",
+        "_following",
+        "_hash",
+        "_twin",
+        "_twins",
+        "asked",
+        "block_size",
+        "collisions",
+        "hits",
+    )
 
     def __init__(self, block_size: int, hash: Hash = chained) -> None:
         self.block_size = block_size
@@ -61,6 +76,10 @@ class PrefixCache:
         self._by_block: dict[int, Held] = {}
         self._following: dict[int, dict[int, None]] = {}
         """Of each cached block those that continue it."""
+        self._twin: dict[int, int] = {}
+        """Of each twin the cached block."""
+        self._twins: dict[int, dict[int, None]] = {}
+        """Of each cached block that has any, its twins."""
 
     def __len__(self) -> int:
         return len(self._by_block)
@@ -110,20 +129,70 @@ class PrefixCache:
 
     def keep(self, root: bytes, hashes: list[bytes], tokens: list[int], blocks: list[int], number: int) -> bool:
         """The sequence's full block of that number has been computed. Whether it is cached from now on: not where
-        another has the same content, or what it continues is not cached itself."""
-        hash = hashes[number]
-        if hash in self._by_hash:
-            return False
+        another has the same content, whose twin it is then; nor where what it continues is not cached itself."""
+        hash, block = hashes[number], blocks[number]
         before = blocks[number - 1] if number else ROOT
+        before = self._twin.get(before, before)
         if number and before not in self._by_block:
             return False
         start = number * self.block_size
-        held = Held(blocks[number], hash, before, tuple(tokens[start : start + self.block_size]), root)
-        self._by_hash[hash] = held
-        self._by_block[held.block] = held
+        held = Held(block, hash, before, tuple(tokens[start : start + self.block_size]), root)
+        there = self._by_hash.get(hash)
+        if there is not None:
+            if there == held._replace(block=there.block) and there.block != block:
+                self._twin[block] = there.block
+                self._twins.setdefault(there.block, {})[block] = None
+            return False
+        self._put(held)
         if number:
-            self._following.setdefault(before, {})[held.block] = None
+            self._following.setdefault(before, {})[block] = None
         return True
+
+    def twin(self, block: int) -> int | None:
+        """The cached block that it is a twin of."""
+        return self._twin.get(block)
+
+    def keeps(self, block: int) -> bool:
+        """Nobody holds it any more: whether its content stays in it. A twin has none of its own; and where it has a
+        twin the content is from now on in that."""
+        of = self._twin.pop(block, None)
+        if of is not None:
+            self._part(of, block)
+        elif block in self._by_block:
+            if block not in self._twins:
+                return True
+            self.moves(block, next(iter(self._twins[block])))
+        return False
+
+    def moves(self, block: int, twin: int) -> None:
+        """What is cached in a block is cached in its twin instead."""
+        held = self._by_block.pop(block)
+        self._put(held._replace(block=twin))
+        del self._twin[twin]
+        self._part(block, twin)
+        twins = self._twins.pop(block, None)
+        if twins:
+            self._twins[twin] = twins
+            for other in twins:
+                self._twin[other] = twin
+        if held.before != ROOT:
+            following = self._following[held.before]
+            del following[block]
+            following[twin] = None
+        continued = self._following.pop(block, None)
+        if continued:
+            self._following[twin] = continued
+            for other in continued:
+                self._put(self._by_block[other]._replace(before=twin))
+
+    def _put(self, held: Held) -> None:
+        self._by_hash[held.hash] = self._by_block[held.block] = held
+
+    def _part(self, block: int, twin: int) -> None:
+        twins = self._twins[block]
+        del twins[twin]
+        if not twins:
+            del self._twins[block]
 
     def forget(self, block: int) -> list[int]:
         """Its content is lost, and with it that of the blocks that continue it: nobody could find them any more. All
@@ -139,6 +208,10 @@ class PrefixCache:
             del self._by_hash[self._by_block.pop(each).hash]
             lost += self._following.pop(each, ())
         return lost
+
+    def twins(self) -> list[tuple[int, int]]:
+        """Each with the cached block that it is a twin of (for checks)."""
+        return list(self._twin.items())
 
     def held(self) -> list[Held]:
         """All that is cached (for checks, and for whoever places requests)."""

@@ -162,6 +162,13 @@ class State:
             for hash in sequence.hashes[len(found) :]:
                 self.computing.setdefault(hash, sequence.id)
 
+    def unite(self, block: int) -> None:
+        """It was computed a second time: where nobody holds the first one any more, that is not kept."""
+        first = self.cache.twin(block)
+        if first is not None and self.pool.is_idle(first):
+            self.cache.moves(first, block)
+            self.pool.let_go(first)
+
     # -- losing its blocks -------------------------------------------------------------------
 
     def preempt(self, sequence: Sequence, why: str) -> None:
@@ -225,14 +232,14 @@ class State:
             self.later.setdefault(sequence.last_plan, []).append(blocks)
             self.leaving += len(blocks)
         else:
-            self.pool.give_back(blocks, self.cache.__contains__)
+            self.pool.give_back(blocks, self.cache.keeps)
         return released
 
     def ran(self, number: int) -> None:
         """The plan of that number has: blocks that waited for it are given back."""
         for blocks in self.later.pop(number, ()):
             self.leaving -= len(blocks)
-            self.pool.give_back(blocks, self.cache.__contains__)
+            self.pool.give_back(blocks, self.cache.keeps)
 
     def gives(self, sequence: Sequence) -> int:
         """Blocks that nobody else holds."""
