@@ -14,8 +14,8 @@ PLAN = (
     bug(
         "whoever is aborted keeps its blocks",
         "state",
-        "            self.pool.give_back(blocks, self.cache.__contains__)\n\n    def ran",
-        "            pass\n\n    def ran",
+        "            self.pool.give_back(blocks, self.cache.keeps)\n        return",
+        "            pass\n        return",
     ),
     bug(
         "blocks are free while a plan that uses them runs",
@@ -26,7 +26,7 @@ PLAN = (
     bug(
         "blocks that waited for a plan never come back",
         "state",
-        "            self.leaving -= len(blocks)\n            self.pool.give_back(blocks, self.cache.__contains__)\n",
+        "            self.leaving -= len(blocks)\n            self.pool.give_back(blocks, self.cache.keeps)\n",
         "            self.leaving -= len(blocks)\n",
     ),
     bug("a share is not counted", "blocks", "        self.holders[block] += 1\n", "        self.holders[block] = 1\n"),
@@ -59,7 +59,7 @@ PLAN = (
     bug(
         "a hash is believed",
         "prefix",
-        "if not same or held.tokens != tuple(tokens[start : start + size]):",
+        "if not same or held.tokens != tuple(tokens[start : start + self.block_size]):",
         "if not same:",
     ),
     bug(

@@ -72,6 +72,7 @@ class PlannerMachine(RuleBasedStateMachine):
             tile=tile,
             max_partial_prefills=partial,
             target_itl=itl,
+            least_itl=ms(5),
             admit=admit,
             prefix_cache=cached,
             defer=defer,

@@ -95,11 +95,11 @@ def test_what_is_cached_need_not_be_computed_in_time():
 
 
 def test_tokens_that_would_come_too_far_apart():
-    assert refused(World(prior=SLOW), prompt(64), itl=ms(5)) == (
+    assert refused(World(prior=SLOW, target_itl=ms(10)), prompt(64), itl=ms(5)) == (
         "deadline_unmeetable",
         "tokens would come 5.2 ms apart, and no more than 5.0 ms are asked for",
     )
-    assert World(prior=SLOW).add(1, prompt(64), itl=ms(6)) is None
+    assert World(prior=SLOW, target_itl=ms(10)).add(1, prompt(64), itl=ms(6)) is None
 
 
 def test_one_that_waits_for_what_another_computes_is_not_given_up_by_what_it_would_take_alone():

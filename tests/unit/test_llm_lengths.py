@@ -61,3 +61,24 @@ def test_what_was_long_ago_is_forgotten():
 def test_it_does_not_overflow():
     known = after(*[10] * 60_000)
     assert 10 <= known.expect(0, 700, 1) <= 12
+
+
+def test_before_much_is_known_an_answer_is_as_long_as_is_expected_and_at_most_as_it_may_be():
+    known = OutputLengths(200)
+    lengths = [known.expect(0, 4_000, number) for number in range(1_000)]
+    assert 150 < sum(lengths) / 1_000 < 250 and max(lengths) < 1_000 and 100 < known.spread < 300
+    assert known.expect(0, 60, 15) <= 60
+
+
+def test_answers_that_end_take_the_place_of_what_was_expected_one_by_one():
+    known, nothing = OutputLengths(200), OutputLengths()
+    means = []
+    for _ in range(20):
+        known.add(10)
+        nothing.add(10)
+        means.append(sum(known.expect(0, 4_000, number) for number in range(100)) / 100)
+    assert means[0] > means[4] > means[8] > means[12] > means[15] and means[4] > 50 and means[15] < 12
+    assert (
+        [known.expect(40, 4_000, n) for n in range(9)] == [nothing.expect(40, 4_000, n) for n in range(9)] == [81] * 9
+    )
+    assert abs(known.spread - nothing.spread) < 1e-3

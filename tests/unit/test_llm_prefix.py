@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from random import Random
+
 import pytest
 
-from headway.llm.plan.prefix import PrefixCache, chained, root
-from tests.unit.plan_world import World, prompt
+from headway.llm.plan.prefix import Found, PrefixCache, chained, root
+from headway.llm.plan.request import SequenceId
+from headway.llm.plan.sequence import RUNNING
+from tests.unit.plan_world import World, prompt, waits
 
 
 def weak(before: bytes, tokens: tuple[int, ...]) -> bytes:
@@ -76,14 +81,22 @@ def test_equal_tokens_behind_other_ones_are_not_taken_even_where_the_hash_is_equ
     assert found(cache, [2, 2, 2, 2, 9, 9, 9, 9]) == [5]
 
 
-def test_where_another_has_the_same_content_or_what_it_continues_is_not_cached_nothing_is_kept():
+def test_where_another_has_the_same_content_its_twin_is_not_kept_and_what_continues_that_is():
     cache = PrefixCache(4)
     kept(cache, prompt(8), [0, 1])
     kept(cache, prompt(12), [7, 8, 9])
-    assert len(cache) == 2 and 9 not in cache, "block 9 continues 8, which is not the one that is cached"
+    assert len(cache) == 3 and cache.twins() == [(7, 0), (8, 1)]
+    assert found(cache, prompt(12)) == [0, 1, 9]
+    assert not cache.keeps(7) and not cache.keeps(1), "8 has it from now on"
+    assert found(cache, prompt(12)) == [0, 8, 9] and cache.twins() == []
+    assert cache.forget(0) == [0, 8, 9]
+
+
+def test_where_what_it_continues_is_not_cached_nothing_is_kept():
+    cache = PrefixCache(4)
     hashes: list[bytes] = []
     cache.extend(root("s"), hashes, prompt(12))
-    assert not cache.keep(root("s"), hashes, prompt(12), [7, 8, 9], 2)
+    assert not cache.keep(root("s"), hashes, prompt(12), [7, 8, 9], 2) and cache.twins() == []
 
 
 def test_what_is_forgotten_is_found_no_more():
@@ -139,3 +152,108 @@ def test_idle_blocks_of_two_tenants_that_share_go_the_last_of_the_chain_first():
         world.add(id, prompt(33, start=id), max_tokens=1, tenant="c")
         world.run()
     assert world.state.pool.evicted["room"] > 0
+
+
+@pytest.mark.parametrize("hash", [chained, lambda before, tokens: bytes([sum(tokens) % 5])])
+def test_what_is_remembered_is_what_a_fresh_look_finds(hash):
+    """Random keeping and losing; of each of some prompts what was found before is brought up to date now and then."""
+    random = Random(1)
+    cache = PrefixCache(2, hash)
+    prompts = [[*[1] * random.randrange(16), *random.choices((1, 2), k=random.randrange(2, 20))] for _ in range(30)]
+    chains: list[list[bytes]] = [[] for _ in prompts]
+    for tokens, hashes in zip(prompts, chains, strict=True):
+        cache.extend(b"root", hashes, tokens)
+    remembered = [Found() for _ in prompts]
+    held: dict[int, None] = {}
+    lengths = Counter()
+    for _ in range(3_000):
+        which = random.randrange(len(prompts))
+        tokens, hashes, known = prompts[which], chains[which], remembered[which]
+        what = random.random()
+        if what < 0.3:
+            found = cache.find(b"root", hashes, tokens, 99)
+            free = [block for block in range(40) if block not in held]
+            if len(found) < len(hashes) and free:
+                blocks = [*found, random.choice(free)]
+                if cache.keep(b"root", hashes, tokens, blocks, len(found)):
+                    held[blocks[-1]] = None
+        elif what < 0.45 and held:
+            for block in cache.forget(random.choice(list(held))):
+                del held[block]
+        else:
+            limit = random.choice((99, 99, 3))
+            cache.look(b"root", hashes, tokens, limit, known)
+            assert known.blocks == cache.find(b"root", hashes, tokens, limit)
+            lengths[len(known.blocks)] += 1
+    assert len(lengths) > 2
+
+
+def test_a_look_takes_as_long_as_there_is_news():
+    class Watched(PrefixCache):
+        looks = 0
+
+        def _following_block(self, *arguments):
+            self.looks += 1
+            return super()._following_block(*arguments)
+
+    world = World(blocks=60, max_context=900, admit="unlimited")
+    world.state.cache = watched = Watched(4)
+    world.state.pool._forget = watched.forget
+    world.add(1, prompt(160), max_tokens=1)
+    world.run()
+    world.add(2, prompt(160), max_tokens=60)
+    while not world.of(2).produced:
+        world.step()
+    world.add(3, [*prompt(160), *prompt(70, start=3)])
+    world.step()
+    watched.looks = 0
+    for _ in range(20):
+        world.step()
+    assert waits(world, [3]) and watched.looks <= 20 * 3, "of 40 blocks that are found each time"
+
+
+def test_of_what_is_found_the_idle_ones_are_the_last():
+    random = Random(2)
+    world = World(blocks=30, admit="unlimited", max_sequences=4)
+    seen = Counter()
+    for id in range(1, 200):
+        tokens = [*[1] * random.randrange(40), *[random.randrange(3) for _ in range(random.randrange(1, 9))]]
+        world.add(id, tokens, max_tokens=random.randrange(1, 9), tenant="ab"[id % 2], salt="all")
+        for _ in range(random.randrange(4)):
+            world.step()
+            for each in world.state.sequences.values():
+                if each.status is not RUNNING:
+                    found = world.state.found(each)
+                    idle = sum(world.state.pool.is_idle(block) for block in found)
+                    assert world.state.idle_of(found) == idle
+                    seen[0 < idle < len(found)] += 1
+    assert seen[True] > 10
+
+
+@pytest.mark.parametrize("together", [False, True])
+@pytest.mark.parametrize("length", [8, 9, 11, 12])
+def test_a_conversation_goes_on_from_a_prompt_that_was_found_whole(length: int, together: bool):
+    """Whether the prompt ends with a block or not, and whether the other who computed it is still there or not."""
+    world = World()
+    world.add(1, prompt(length), max_tokens=30 if together else 1)
+    while not world.tokens:
+        world.step()
+    world.add(2, prompt(length), max_tokens=9)
+    while SequenceId(2) in world.state.sequences:
+        world.step(lambda id: 100 * id.request + len(world.tokens.get(id, ())))
+    world.planner.abort(1)
+    world.planner.check()
+    conversation = [*prompt(length), *world.tokens[SequenceId(2)]]
+    world.add(3, conversation, max_tokens=1)
+    (row,) = world.step().rows
+    assert row.start == (len(conversation) - 1) // 4 * 4, "all that the second one has computed"
+
+
+def test_of_blocks_with_the_same_content_one_is_left():
+    world = World(defer=False)
+    for id in (1, 2, 3):
+        world.add(id, prompt(12), max_tokens=2 + id)
+    world.run()
+    held = world.state.cache.held()
+    assert len(held) == world.state.pool.idle_count == len({entry.hash for entry in held}) == 4
+    assert world.state.cache.twins() == []

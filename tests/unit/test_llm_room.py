@@ -9,7 +9,7 @@ import pytest
 from headway.llm.plan.policy import Admit
 from headway.llm.plan.room import FIRST_RATIO, LEAST_RATIO, Room
 from headway.llm.plan.sequence import Sequence
-from tests.unit.plan_world import World, prompt, sequence
+from tests.unit.plan_world import TOKEN, World, prompt, sequence
 
 
 def room(policy: Admit, block_size: int, running: list[Sequence], in_use: int | None = None) -> Room:
@@ -113,3 +113,19 @@ def test_a_lone_one_is_admitted_whatever_it_may_come_to():
     world = World(blocks=4, admit=Admit.WORST_CASE)
     world.add(1, prompt(10), max_tokens=900)
     assert len(world.step().rows) == 1
+
+
+@pytest.mark.parametrize("output", [5, 150, 1_936])
+def test_a_cold_start_runs_several_at_once_though_each_may_fill_the_context(output: int):
+    """Clients that say nothing of max_tokens have all that the context holds; the pool holds it once. Whatever the
+    answers come to, all of them end."""
+    world = World(blocks=500, max_context=2_000, max_step_tokens=512)
+    for id in range(1, 9):
+        assert world.add(id, prompt(64, start=id), max_tokens=1_936, stops=(9,)) is None
+    for _ in range(3):
+        world.step()
+    assert len(world.state.running) >= 4
+    while world.state.sequences:
+        world.step(lambda id: 9 if len(world.tokens.get(id, ())) == output - 1 else TOKEN)
+    assert [len(tokens) for tokens in world.tokens.values()] == [output] * 8
+    assert (world.state.counts.preemptions["growth"] > 0) is (output > 200), "which is what it is for"

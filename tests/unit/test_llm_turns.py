@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from headway.core.units import MILLISECOND
 from headway.llm.plan.planner import Planner
 from headway.llm.plan.policy import PlanPolicy
 from headway.llm.plan.prefix import PrefixCache
-from headway.llm.plan.request import SequenceRequest
+from headway.llm.plan.request import SequenceId, SequenceRequest
 from headway.llm.plan.step_time import Coefficients
 
 POLICY = PlanPolicy(
@@ -16,12 +18,12 @@ POLICY = PlanPolicy(
 )
 
 
-def planner() -> Planner:
-    return Planner(POLICY, blocks=2_000, prior=Coefficients(step=1e6, prefill=1e4, decode=1e4))
+def planner(**policy: int) -> Planner:
+    return Planner(replace(POLICY, **policy), blocks=2_000, prior=Coefficients(step=1e6, prefill=1e4, decode=1e4))
 
 
-def add(planner: Planner, id: int, tenant: str, prompt: int) -> None:
-    assert planner.add(SequenceRequest(id, tenant, [id] * prompt, 4), 0) is None
+def add(planner: Planner, id: int, tenant: str, prompt: int, priority: int = 0) -> None:
+    assert planner.add(SequenceRequest(id, tenant, [id] * prompt, 400, priority), 0) is None
 
 
 def step(planner: Planner) -> list[int]:
@@ -86,3 +88,44 @@ def test_whether_one_waits_for_a_prefix_takes_few_looks_however_long_it_is() -> 
     watched.looks = 0
     assert step(planner_) == [1] and planner_.state.counts.deferred == 1
     assert watched.looks <= 11 * 10, "of 375 blocks each"
+
+
+def test_what_was_reserved_for_a_prompt_that_lost_its_blocks_is_not_received() -> None:
+    planner_ = planner()
+    add(planner_, 1, "one", 1_000)
+    assert step(planner_) == [1]
+    one = planner_.state.tenants.account("one")
+    counter = one.counter
+    planner_.state.preempt(planner_.state.sequences[SequenceId(1)], "class")
+    assert (one.counter, one.turn, one.reserved) == (counter, counter, 0)
+
+
+def test_nor_is_anybody_let_off_what_others_received_meanwhile() -> None:
+    planner_ = planner()
+    add(planner_, 1, "one", 1_000)
+    step(planner_)
+    one, other = planner_.state.tenants.account("one"), planner_.state.tenants.account("other")
+    reserved = one.reserved
+    add(planner_, 2, "other", 1_000)
+    other.base += other.units(5_000)
+    planner_.state.preempt(planner_.state.sequences[SequenceId(1)], "class")
+    assert one.turn == other.turn - reserved
+
+
+@pytest.mark.parametrize("further", [100, 960])
+def test_nobody_displaces_one_whose_turn_it_would_be_once_it_has_lost_its_blocks(further: int) -> None:
+    """Of 1,000 tokens 80 are computed. Who is 100 ahead stays, or would take the blocks back at once; who is 960
+    ahead gives way."""
+    state = (planner_ := planner(max_sequences=2)).state
+    add(planner_, 1, "old", 40)
+    add(planner_, 2, "low", 1_000, priority=1)
+    while SequenceId(2) not in state.running:
+        step(planner_)
+    low, high = state.tenants.account("low"), state.tenants.account("high")
+    high.base = low.turn - high.units(further)
+    state.tenants._last = 0
+    add(planner_, 3, "high", 40)
+    begun = state.sequences[SequenceId(2)].reserved
+    step(planner_)
+    assert (SequenceId(3) in state.running) is (low.units(further) >= begun)
+    assert state.counts.preemptions["class"] == (SequenceId(3) in state.running)

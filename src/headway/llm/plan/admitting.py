@@ -23,6 +23,8 @@ class Room(Enum):
     """Enough prompts are under way."""
     TIME = "time"
     """Streams would get their tokens too late."""
+    OWN = "own"
+    """It would, and nobody else."""
     SLOTS = "slots"
     BLOCKS = "blocks"
 
@@ -45,9 +47,12 @@ def admit(state: State, prefill: Prefill, decodes: int, context: int, limit: flo
         if answer is Room.PLACE and sequence.id not in state.resuming:
             turns.passes(sequence)
             continue
+        if answer is Room.OWN:
+            turns.steps_aside(sequence)
+            continue
         if answer is not Room.YES:
             break
-        idle = sum(1 for block in found if state.pool.is_idle(block))
+        idle = state.idle_of(found)
         state.start(sequence, found)
         state.room.add(sequence, idle)
         prefill.add(sequence)
@@ -70,12 +75,14 @@ def _has_room(
     if not prefill.has_place(start, len(sequence.tokens) - start, policy.max_partial_prefills):
         return Room.PLACE
     if state.running:
-        own = min(limit, sequence.itl or policy.target_itl)
-        if state.steps.predict(0, decodes + 1, context + len(sequence.tokens), 0) * state.steps.upper > own:
+        step = state.steps.predict(0, decodes + 1, context + len(sequence.tokens), 0) * state.steps.upper
+        if step > min(limit, max(policy.target_itl, sequence.itl)):
             return Room.TIME
+        if 0 < sequence.itl < step:
+            return Room.OWN
     if len(state.running) >= policy.max_sequences:
         return Room.SLOTS
-    idle = sum(1 for block in found if pool.is_idle(block))
+    idle = state.idle_of(found)
     need = state.blocks_of(len(sequence.tokens)) - len(found)
     growing = -(-len(state.running) // state.block_size)  # so many want a block in the next step
     if need + idle + growing > pool.available:
@@ -99,7 +106,7 @@ def _displace(state: State, sequence: Sequence, found: list[int]) -> bool:
     short = max(0, short - state.leaving)
     # where there is room now, but not for what those that run come to need, as much must go as comes
     lower = _in_order(state, _lower(state, sequence))
-    taken, why = victims.enough(lower, short or (0 if slots else need), slots, state.gives), "class"
+    taken, why = victims.enough(_behind(sequence, lower), short or (0 if slots else need), slots, state.gives), "class"
     if taken is None and (short or slots):
         borrowed = _in_order(state, _ahead(state, sequence, need))
         taken, why = victims.enough(_beyond(state, borrowed), short, slots, state.gives), "reclaim"
@@ -124,6 +131,21 @@ def _lower(state: State, sequence: Sequence) -> list[Sequence]:
         for other in state.running.values()
         if other.priority > priority and (other.account is account or account.turn <= other.account.turn)
     ]
+
+
+def _behind(sequence: Sequence, order: list[Sequence]) -> Iterator[Sequence]:
+    """Those without which their tenants still come after it: what was reserved for a prompt is theirs again once it
+    has lost its blocks, and where that makes it their turn they would take the blocks back at once."""
+    account = sequence.account
+    released: dict[Tenant, int] = {}
+    for other in order:
+        tenant = other.account.tenant
+        if other.account is not account:
+            less = released.get(tenant, 0) + other.reserved
+            if (other.account.turn - less, tenant) < (account.turn, account.tenant):
+                continue
+            released[tenant] = less
+        yield other
 
 
 def _ahead(state: State, sequence: Sequence, need: int) -> list[Sequence]:

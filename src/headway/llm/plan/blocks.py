@@ -99,8 +99,9 @@ class BlockPool:
             self.held[owner] = self.held.get(owner, 0) + 1
         self.holders[block] += 1
 
-    def give_back(self, blocks: list[int], is_cached: Callable[[int], bool]) -> None:
-        """Of one holder, in the order of its sequence. is_cached: whether the content is worth keeping."""
+    def give_back(self, blocks: list[int], keeps: Callable[[int], bool]) -> None:
+        """Of one holder, in the order of its sequence. keeps: asked of each that nobody holds any more: whether its
+        content is worth keeping."""
         for block in reversed(blocks):
             holders = self.holders[block] = self.holders[block] - 1
             if holders > 0:
@@ -109,7 +110,7 @@ class BlockPool:
             left = self.held[owner] = self.held[owner] - 1
             if left == 0:
                 del self.held[owner]
-            if is_cached(block):
+            if keeps(block):
                 self.idle.setdefault(owner, OrderedDict())[block] = None
                 self.idle_count += 1
             else:
@@ -120,6 +121,12 @@ class BlockPool:
 
     def is_idle(self, block: int) -> bool:
         return self.holders[block] == 0 and self.owner[block] != NOBODY
+
+    def let_go(self, block: int) -> None:
+        """An idle block, whose content is in another."""
+        self._drop(block)
+        if self.debt:
+            self._pay()
 
     def resize(self, usable: int) -> None:
         """So many blocks from now on; those that are held go when they are given back."""

@@ -65,6 +65,11 @@ def _cache(state: State) -> None:
             raise InvariantViolation(f"block {entry.block} is cached, and {entry.before} that it continues is not")
         if len(entry.tokens) != state.block_size:
             raise InvariantViolation(f"block {entry.block} is cached with {len(entry.tokens)} tokens")
+    for twin, block in state.cache.twins():
+        if twin in by_block or block not in by_block or 0 in (state.pool.holders[twin], state.pool.holders[block]):
+            raise InvariantViolation(
+                f"block {twin} is the twin of {block}, and one of them is cached or held by nobody"
+            )
     for sequence in state.running.values():
         confirmed = sequence.confirmed // state.block_size
         for number, block in enumerate(sequence.blocks):

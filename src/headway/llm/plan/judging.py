@@ -42,6 +42,12 @@ def refusal(state: State, request: SequenceRequest, now: Instant) -> Refusal | N
                 f"the first token would come in {estimate / MILLISECOND:.0f} ms, and {left / MILLISECOND:.0f} ms are"
                 " left",
             )
+    if 0 < request.itl < policy.promised_itl:
+        return Refusal(
+            "deadline_unmeetable",
+            f"tokens no more than {request.itl / MILLISECOND:.1f} ms apart are asked for, and no less than"
+            f" {policy.promised_itl / MILLISECOND:.1f} ms is promised",
+        )
     if request.itl:
         least = state.steps.predict(0, 1, length, 0)
         if least > request.itl:

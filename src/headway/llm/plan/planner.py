@@ -286,7 +286,8 @@ class Planner:
         if len(sequence.hashes) < last:
             state.cache.extend(root, sequence.hashes, sequence.tokens)
         for number in range(first, last):
-            state.cache.keep(root, sequence.hashes, sequence.tokens, sequence.blocks, number)
+            if not state.cache.keep(root, sequence.hashes, sequence.tokens, sequence.blocks, number):
+                state.unite(sequence.blocks[number])
             if state.computing.get(sequence.hashes[number]) == sequence.id:
                 del state.computing[sequence.hashes[number]]
 

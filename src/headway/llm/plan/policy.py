@@ -43,8 +43,12 @@ class PlanPolicy:
     oldest_part: of the prefill of a step, so much goes to the oldest prompt under way: 1 / oldest_part. A prompt of P
         tokens, the ones before it still having R to go, is through within oldest_part x (R + P) / prefill of a step.
     target_itl: between two tokens of a stream whose request says nothing of it, in ns.
+    least_itl: that a request may ask for, in ns; 0 = half of target_itl. All that share a step have its time: one that
+        wants it much shorter keeps others out.
     slack: a stream that is ahead of its target may wait for so many times the target for one token (at least 1). More
         than 1 makes steps with much prefill longer, and fewer.
+    expected_output: tokens that an answer comes to on average, as long as few have ended (FUTURE_PEAK); 0 = nobody
+        knows, and it counts with all that it may have.
     prefix_cache: whether prompts share what others have computed.  defer: and wait for what another computes just now.
     """
 
@@ -55,8 +59,10 @@ class PlanPolicy:
     max_partial_prefills: int = 4
     oldest_part: int = 4
     target_itl: Duration = 50 * MILLISECOND
+    least_itl: Duration = 0
     slack: float = 1.0
     admit: Admit = Admit.FUTURE_PEAK
+    expected_output: int = 256
     prices: Prices = Prices()
     prefix_cache: bool = True
     defer: bool = True
@@ -67,3 +73,12 @@ class PlanPolicy:
             raise ValueError("max_step_tokens must hold a token of each sequence and one tile of prefill")
         if min(self.max_sequences, self.tile, self.max_partial_prefills, self.oldest_part, self.target_itl) < 1:
             raise ValueError("sizes must be at least 1")
+        if self.expected_output < 0:
+            raise ValueError("expected_output must be at least 0")
+        if not 0 <= self.least_itl <= self.target_itl:
+            raise ValueError("least_itl must be at least 0 and at most target_itl")
+
+    @property
+    def promised_itl(self) -> Duration:
+        """Between two tokens, that a request may ask for at the least, in ns."""
+        return self.least_itl or self.target_itl // 2

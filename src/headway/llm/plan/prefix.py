@@ -3,6 +3,10 @@
 A block is known by a hash that chains: of the block before it, and of its own tokens. The chain begins at a root that
 says whose model it is: version, adapter, salt. A hash is not believed: tokens, and the block before, are compared.
 Only full blocks are cached.
+
+Two sequences may compute the same block, each in one of its own: the last one of a prompt that is found whole is always
+computed again. One of the two is cached and the other is its *twin*: what continues the twin continues the chain. There
+are twins only while both are held.
 """
 
 from __future__ import annotations
@@ -38,10 +42,31 @@ class Held(NamedTuple):
     root: bytes
 
 
+class Found:
+    """Cached blocks that a sequence begins with, as they were when last looked for. blocks: their numbers."""
+
+    __slots__ = ("blocks", "held")
+
+    def __init__(self) -> None:
+        self.blocks: list[int] = []
+        self.held: list[Held] = []
+
+
 class PrefixCache:
     """block_size: tokens of a block.  hits, asked: tokens.  collisions: hashes that were equal for other tokens."""
 
-    __slots__ = ("_by_block", "_by_hash", "_following", "_hash", "asked", "block_size", "collisions", "hits")
+    __slots__ = (
+        "_by_block",
+        "_by_hash",
+        "_following",
+        "_hash",
+        "_twin",
+        "_twins",
+        "asked",
+        "block_size",
+        "collisions",
+        "hits",
+    )
 
     def __init__(self, block_size: int, hash: Hash = chained) -> None:
         self.block_size = block_size
@@ -51,6 +76,10 @@ class PrefixCache:
         self._by_block: dict[int, Held] = {}
         self._following: dict[int, dict[int, None]] = {}
         """Of each cached block those that continue it."""
+        self._twin: dict[int, int] = {}
+        """Of each twin the cached block."""
+        self._twins: dict[int, dict[int, None]] = {}
+        """Of each cached block that has any, its twins."""
 
     def __len__(self) -> int:
         return len(self._by_block)
@@ -68,38 +97,102 @@ class PrefixCache:
 
     def find(self, root: bytes, hashes: list[bytes], tokens: list[int], limit: int) -> list[int]:
         """Numbers of the cached blocks that these tokens begin with, at most `limit`."""
-        size = self.block_size
-        found: list[int] = []
-        before = ROOT
-        for number in range(min(limit, len(hashes))):
-            held = self._by_hash.get(hashes[number])
-            if held is None:
+        found = Found()
+        self.look(root, hashes, tokens, limit, found)
+        return found.blocks
+
+    def look(self, root: bytes, hashes: list[bytes], tokens: list[int], limit: int, found: Found) -> None:
+        """Bring up to date what was found of these tokens before. Takes as long as there is news: where a block is
+        still cached so are all that it continues, since what is lost takes with it whatever continues it."""
+        held, blocks = found.held, found.blocks
+        while held and (len(held) > limit or self._by_block.get(held[-1].block) is not held[-1]):
+            held.pop()
+            blocks.pop()
+        for number in range(len(held), min(limit, len(hashes))):
+            following = self._following_block(root, hashes[number], tokens, number, blocks[-1] if blocks else ROOT)
+            if following is None:
                 break
-            start = number * size
-            same = held.before == before and held.root == root
-            if not same or held.tokens != tuple(tokens[start : start + size]):
-                self.collisions += 1
-                break
-            before = held.block
-            found.append(before)
-        return found
+            held.append(following)
+            blocks.append(following.block)
+
+    def _following_block(self, root: bytes, hash: bytes, tokens: list[int], number: int, before: int) -> Held | None:
+        """The cached block with the tokens of that number, behind the one before."""
+        held = self._by_hash.get(hash)
+        if held is None:
+            return None
+        start = number * self.block_size
+        same = held.before == before and held.root == root
+        if not same or held.tokens != tuple(tokens[start : start + self.block_size]):
+            self.collisions += 1
+            return None
+        return held
 
     def keep(self, root: bytes, hashes: list[bytes], tokens: list[int], blocks: list[int], number: int) -> bool:
         """The sequence's full block of that number has been computed. Whether it is cached from now on: not where
-        another has the same content, or what it continues is not cached itself."""
-        hash = hashes[number]
-        if hash in self._by_hash:
-            return False
+        another has the same content, whose twin it is then; nor where what it continues is not cached itself."""
+        hash, block = hashes[number], blocks[number]
         before = blocks[number - 1] if number else ROOT
+        before = self._twin.get(before, before)
         if number and before not in self._by_block:
             return False
         start = number * self.block_size
-        held = Held(blocks[number], hash, before, tuple(tokens[start : start + self.block_size]), root)
-        self._by_hash[hash] = held
-        self._by_block[held.block] = held
+        held = Held(block, hash, before, tuple(tokens[start : start + self.block_size]), root)
+        there = self._by_hash.get(hash)
+        if there is not None:
+            if there == held._replace(block=there.block) and there.block != block:
+                self._twin[block] = there.block
+                self._twins.setdefault(there.block, {})[block] = None
+            return False
+        self._put(held)
         if number:
-            self._following.setdefault(before, {})[held.block] = None
+            self._following.setdefault(before, {})[block] = None
         return True
+
+    def twin(self, block: int) -> int | None:
+        """The cached block that it is a twin of."""
+        return self._twin.get(block)
+
+    def keeps(self, block: int) -> bool:
+        """Nobody holds it any more: whether its content stays in it. A twin has none of its own; and where it has a
+        twin the content is from now on in that."""
+        of = self._twin.pop(block, None)
+        if of is not None:
+            self._part(of, block)
+        elif block in self._by_block:
+            if block not in self._twins:
+                return True
+            self.moves(block, next(iter(self._twins[block])))
+        return False
+
+    def moves(self, block: int, twin: int) -> None:
+        """What is cached in a block is cached in its twin instead."""
+        held = self._by_block.pop(block)
+        self._put(held._replace(block=twin))
+        del self._twin[twin]
+        self._part(block, twin)
+        twins = self._twins.pop(block, None)
+        if twins:
+            self._twins[twin] = twins
+            for other in twins:
+                self._twin[other] = twin
+        if held.before != ROOT:
+            following = self._following[held.before]
+            del following[block]
+            following[twin] = None
+        continued = self._following.pop(block, None)
+        if continued:
+            self._following[twin] = continued
+            for other in continued:
+                self._put(self._by_block[other]._replace(before=twin))
+
+    def _put(self, held: Held) -> None:
+        self._by_hash[held.hash] = self._by_block[held.block] = held
+
+    def _part(self, block: int, twin: int) -> None:
+        twins = self._twins[block]
+        del twins[twin]
+        if not twins:
+            del self._twins[block]
 
     def forget(self, block: int) -> list[int]:
         """Its content is lost, and with it that of the blocks that continue it: nobody could find them any more. All
@@ -115,6 +208,10 @@ class PrefixCache:
             del self._by_hash[self._by_block.pop(each).hash]
             lost += self._following.pop(each, ())
         return lost
+
+    def twins(self) -> list[tuple[int, int]]:
+        """Each with the cached block that it is a twin of (for checks)."""
+        return list(self._twin.items())
 
     def held(self) -> list[Held]:
         """All that is cached (for checks, and for whoever places requests)."""

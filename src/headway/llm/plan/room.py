@@ -34,15 +34,17 @@ class Room:
     lengths: how answers turned out (FUTURE_PEAK).
     """
 
-    __slots__ = ("_block_size", "_growths", "_policy", "_shared", "is_surveyed", "lengths", "ratio")
+    __slots__ = ("_block_size", "_growths", "_left", "_policy", "_shared", "is_surveyed", "lengths", "ratio")
 
-    def __init__(self, policy: Admit, block_size: int) -> None:
-        self.lengths = OutputLengths()
+    def __init__(self, policy: Admit, block_size: int, expected_output: int = 0) -> None:
+        self.lengths = OutputLengths(expected_output)
         self.ratio = FIRST_RATIO
         self.is_surveyed = False
         self._policy = policy
         self._block_size = block_size
         self._growths: list[Growth] = []
+        self._left = 0
+        """Tokens that one of them may yet produce, at most."""
         self._shared = 0
 
     def stepped(self) -> None:
@@ -54,11 +56,13 @@ class Room:
     def survey(self, running: Iterable[Sequence], in_use: int) -> None:
         """Before sequences are judged in a step. in_use: blocks that are held."""
         growths: list[Growth] = []
-        own = 0
+        own = left = 0
         for sequence in running:
             own += len(sequence.blocks) - sequence.cached
+            left = max(left, _left(sequence))
             growths.append(self._growth(sequence, sequence.cached))
         growths.sort()
+        self._left = left
         self._growths = growths
         self.is_surveyed = True
         self._shared = max(0, in_use - own)
@@ -67,6 +71,7 @@ class Room:
         """It was admitted. idle: of the blocks that it found computed, those that nobody held."""
         if self.is_surveyed:
             insort(self._growths, self._growth(sequence, sequence.cached))
+            self._left = max(self._left, _left(sequence))
             self._shared += idle
 
     def holds(self, sequence: Sequence, cached: int, idle: int, usable: int) -> bool:
@@ -76,20 +81,24 @@ class Room:
         mine = self._growth(sequence, cached)
         shared = self._shared + idle
         if self._policy is Admit.FUTURE_PEAK:
-            return shared + self._peak(mine) <= usable
+            at = bisect_left(self._growths, mine)
+            together = [*self._growths[:at], mine, *self._growths[at:]]
+            return shared + self._most(together, max(self._left, _left(sequence))) <= usable
         return shared + sum(map(self._blocks, self._growths)) + self._blocks(mine) <= usable
 
     def free(self, running: Iterable[Sequence], in_use: int, usable: int) -> int:
         """Blocks that those that run will not come to need. in_use: blocks that are held."""
         if self._policy is Admit.UNLIMITED:
             return usable - in_use
-        own, growths = 0, []
+        growths: list[Growth] = []
+        own = left = 0
         for sequence in running:
             own += len(sequence.blocks) - sequence.cached
+            left = max(left, _left(sequence))
             growths.append(self._growth(sequence, sequence.cached))
         shared = max(0, in_use - own)
         if self._policy is Admit.FUTURE_PEAK:
-            return usable - shared - self._most(sorted(growths))
+            return usable - shared - self._most(sorted(growths), left)
         return usable - shared - sum(map(self._blocks, growths))
 
     def _growth(self, sequence: Sequence, cached: int) -> Growth:
@@ -107,22 +116,22 @@ class Room:
         to_come, tokens = growth
         return -(-(tokens - to_come) // self._block_size)
 
-    def _peak(self, mine: Growth) -> int:
-        """Blocks in use when most are, with one more."""
-        at = bisect_left(self._growths, mine)
-        return self._most([*self._growths[:at], mine, *self._growths[at:]])
-
-    def _most(self, growths: list[Growth]) -> int:
+    def _most(self, growths: list[Growth], left: int) -> int:
         """Blocks in use when most are: each keeps what it has until it has produced all it comes to. In the order of
         what is to come, longest first, the use is greatest as one of them ends. Nobody knows what it comes to: the sum
-        strays from what is expected by the root of their number."""
+        strays from what is expected by the root of their number. left: that one of them may produce at most."""
         total = 0
         peak = 0.0
         waste = self._block_size // 2  # of the last block of each
-        spread = MARGIN * self.lengths.spread
+        spread = MARGIN * min(self.lengths.spread, left / 2)
         for count, (to_come, tokens) in enumerate(growths, 1):
             total += tokens + waste
             use = total - count * to_come + spread * sqrt(count)
             if use > peak:
                 peak = use
         return int(-(-peak // self._block_size))
+
+
+def _left(sequence: Sequence) -> int:
+    """Tokens that it may yet produce."""
+    return sequence.max_tokens - (len(sequence.tokens) - sequence.num_prompt)

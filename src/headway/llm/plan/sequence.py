@@ -6,6 +6,7 @@ from enum import Enum
 from typing import TYPE_CHECKING
 
 from headway.core.units import Instant
+from headway.llm.plan.prefix import Found
 from headway.llm.plan.request import SequenceId, SequenceRequest
 
 if TYPE_CHECKING:
@@ -36,12 +37,14 @@ class Sequence:
     pending: samples that plans handed out will bring.
     blocks: numbers; the list is only ever appended to, and given up whole: a plan may hold on to it.
     hashes: of its full blocks of known tokens, chained.  cached: blocks that it found computed.
+    found: while it waits, those that it would find, as of the last look.
     attempt: results of an earlier one are void.
     paid: prompt positions that its tenant was charged for, or got for nothing.  reserved: those that it will be.
     expected: how long it will be in all, as others turned out.
     first_at, emitted: when its first token came (0: it has none), and how many since it is here.
     last_plan: the last that it is in.
     stalled: it could not go on for want of a block.
+    ceiling: of others' turns, up to which they pass it while it waits for steps as short as it wants them; 0: none do.
     """
 
     __slots__ = (
@@ -50,11 +53,13 @@ class Sequence:
         "attempt",
         "blocks",
         "cached",
+        "ceiling",
         "computed",
         "confirmed",
         "emitted",
         "expected",
         "first_at",
+        "found",
         "hashes",
         "id",
         "itl",
@@ -88,6 +93,7 @@ class Sequence:
         self.blocks: list[int] = []
         self.hashes: list[bytes] = []
         self.cached = 0
+        self.found = Found()
         self.computed = self.confirmed = self.pending = 0
         self.attempt = request.attempt
         self.preemptions = 0
@@ -97,6 +103,7 @@ class Sequence:
         self.emitted = 0
         self.last_plan = 0
         self.stalled = False
+        self.ceiling = 0
 
     @property
     def produced(self) -> int:

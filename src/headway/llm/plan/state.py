@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable
 
 from headway.core.ids import RequestId, Tenant
 from headway.llm.plan.blocks import BlockPool
 from headway.llm.plan.policy import PlanPolicy
-from headway.llm.plan.prefix import Hash, PrefixCache, chained, root
+from headway.llm.plan.prefix import Found, Hash, PrefixCache, chained, root
 from headway.llm.plan.request import SequenceId
 from headway.llm.plan.room import Room
 from headway.llm.plan.sequence import FINISHED, PREEMPTED, RUNNING, Sequence
@@ -86,7 +87,7 @@ class State:
         self.tenants = Tenants(weight)
         self.cache = PrefixCache(block_size, hash)
         self.pool = BlockPool(blocks, self.cache.forget, weight)
-        self.room = Room(policy.admit, block_size)
+        self.room = Room(policy.admit, block_size, policy.expected_output)
         self.steps = StepTime(prior)
         self.sequences: dict[SequenceId, Sequence] = {}
         self.requests: dict[RequestId, list[SequenceId]] = {}
@@ -122,11 +123,17 @@ class State:
     # -- coming to run -----------------------------------------------------------------------
 
     def found(self, sequence: Sequence) -> list[int]:
-        """Blocks of it that are computed already. The last known token is always left: its logits are wanted."""
+        """Blocks of it that are computed already; to be read only. The last known token is always left: its logits are
+        wanted."""
         if not self.policy.prefix_cache or not sequence.request.read_cache:
             return []
         limit = (len(sequence.tokens) - 1) // self.block_size
-        return self.cache.find(self.root_of(sequence), sequence.hashes, sequence.tokens, limit)
+        self.cache.look(self.root_of(sequence), sequence.hashes, sequence.tokens, limit, sequence.found)
+        return sequence.found.blocks
+
+    def idle_of(self, found: list[int]) -> int:
+        """How many of them nobody holds: those from one on, as who holds a block holds all that it continues."""
+        return len(found) - bisect_left(found, True, key=self.pool.is_idle)
 
     def start(self, sequence: Sequence, found: list[int]) -> None:
         """It runs from now on, with all the blocks of what is known of it."""
@@ -135,6 +142,7 @@ class State:
             self.pool.share(block)
         fresh = self.pool.take(self.blocks_of(len(sequence.tokens)) - len(found), account.tenant)
         sequence.blocks = found + fresh
+        sequence.found = Found()
         sequence.cached = len(found)
         sequence.computed = sequence.confirmed = len(found) * self.block_size
         self.cache.asked += len(sequence.tokens)
@@ -143,6 +151,7 @@ class State:
         sequence.become(RUNNING)
         self.running[sequence.id] = sequence
         self.resuming.pop(sequence.id, None)
+        sequence.ceiling = 0
         sequence.paid = max(sequence.paid, min(sequence.computed, sequence.num_prompt))
         sequence.reserved = account.units(self.policy.prices.prompt * (sequence.num_prompt - sequence.paid))
         account.reserved += sequence.reserved
@@ -153,6 +162,13 @@ class State:
             for hash in sequence.hashes[len(found) :]:
                 self.computing.setdefault(hash, sequence.id)
 
+    def unite(self, block: int) -> None:
+        """It was computed a second time: where nobody holds the first one any more, that is not kept."""
+        first = self.cache.twin(block)
+        if first is not None and self.pool.is_idle(first):
+            self.cache.moves(first, block)
+            self.pool.let_go(first)
+
     # -- losing its blocks -------------------------------------------------------------------
 
     def preempt(self, sequence: Sequence, why: str) -> None:
@@ -161,14 +177,14 @@ class State:
         self.counts.preempted_once += sequence.preemptions == 0
         self.counts.recomputed += sequence.computed
         self.room.preempted()
-        self._stop(sequence)
+        released = self._stop(sequence)
         sequence.become(PREEMPTED)
         sequence.preemptions += 1
         sequence.attempt += 1
         sequence.computed = sequence.confirmed = sequence.pending = sequence.cached = 0
         sequence.stalled = False
         sequence.account.adds_ahead(sequence, 1)
-        self.tenants.waits(sequence, sequence.account.tenant)
+        self.tenants.waits(sequence, sequence.account.tenant, released)
         self.tenants.runs_no_more(sequence.account)
         if why == "growth":
             self.resuming[sequence.id] = sequence
@@ -199,12 +215,13 @@ class State:
         self.finish(sequence)
         self.ended.append((sequence.id, end))
 
-    def _stop(self, sequence: Sequence) -> None:
+    def _stop(self, sequence: Sequence) -> int:
+        """What was still reserved for it, in counter units."""
         del self.running[sequence.id]
         self.charge(sequence, sequence.computed)
         account = sequence.account
-        account.reserved -= sequence.reserved
-        sequence.reserved = 0
+        released, sequence.reserved = sequence.reserved, 0
+        account.reserved -= released
         if account.waiting:
             self.tenants.update(account)
         for hash in sequence.hashes[sequence.confirmed // self.block_size :]:
@@ -215,13 +232,14 @@ class State:
             self.later.setdefault(sequence.last_plan, []).append(blocks)
             self.leaving += len(blocks)
         else:
-            self.pool.give_back(blocks, self.cache.__contains__)
+            self.pool.give_back(blocks, self.cache.keeps)
+        return released
 
     def ran(self, number: int) -> None:
         """The plan of that number has: blocks that waited for it are given back."""
         for blocks in self.later.pop(number, ()):
             self.leaving -= len(blocks)
-            self.pool.give_back(blocks, self.cache.__contains__)
+            self.pool.give_back(blocks, self.cache.keeps)
 
     def gives(self, sequence: Sequence) -> int:
         """Blocks that nobody else holds."""

@@ -151,10 +151,12 @@ class Tenants:
 
     # -- coming and going ------------------------------------------------------------------
 
-    def waits(self, sequence: Sequence, tenant: Tenant) -> None:
+    def waits(self, sequence: Sequence, tenant: Tenant, released: int = 0) -> None:
+        """released: what was reserved for it until it lost its blocks: it has not received that, and is lifted no
+        further than it would have been with it."""
         account = sequence.account
         if account.waiting == 0:
-            self._lift(account)
+            self._lift(account, released)
             if account.running == 0:
                 self.active += 1
                 self.weights += account.weight
@@ -213,8 +215,8 @@ class Tenants:
         first = self._agenda.first()
         return self._last if first is None else first.turn
 
-    def _lift(self, account: Account) -> None:
-        behind = self.level - account.turn
+    def _lift(self, account: Account, released: int) -> None:
+        behind = self.level - account.turn - released
         if behind > 0 and not self.governed:
             account.base += behind
 

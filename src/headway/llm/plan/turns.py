@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left
 
 from headway.core.units import NEVER
+from headway.llm.plan.request import SequenceId
 from headway.llm.plan.sequence import Sequence
 from headway.llm.plan.state import State
 from headway.llm.plan.tenants import Account
@@ -16,15 +17,17 @@ LOOK_PAST = 16
 class Turns:
     """The most urgent sequence of the tenant whose turn is least; before it, those of its class that were preempted for
     want of blocks: their tenants have paid already. Nobody is skipped for want of room, which keeps the bound of
-    fairness. Two are passed over: one that waits for what another computes just now; and one with a long prompt, when
+    fairness. Three are passed over: one that waits for what another computes just now; one with a long prompt, when
     as many long ones are under way as may be, for those that get through at once and whose tenants are no further ahead
-    with that than its own will be with it.
+    with that than its own will be with it; and one that wants shorter steps than others do, by those others, until a
+    tenant, or its own, has had as much meanwhile as the pool is worth. Then fewer and fewer run, until it has its way.
     """
 
-    __slots__ = ("_ceiling", "_passed", "_state")
+    __slots__ = ("_aside", "_ceiling", "_passed", "_state")
 
     def __init__(self, state: State) -> None:
         self._state = state
+        self._aside: dict[SequenceId, None] = {}
         self._passed: list[Account] = []
         self._ceiling = NEVER
 
@@ -38,12 +41,17 @@ class Turns:
             sequence = account.first()
             assert sequence is not None
             if state.resuming:
-                resuming = min(state.resuming.values(), key=lambda s: (s.priority, s.number))
-                if resuming.priority <= sequence.priority:
+                resuming = self._resuming()
+                if resuming is not None and resuming.priority <= sequence.priority:
                     return resuming
-            if _defers(state, sequence):
-                state.counts.deferred += 1
-                others = [other for other in account.some(LOOK_PAST) if not _defers(state, other)]
+            defers = _defers(state, sequence)
+            if defers or sequence.id in self._aside:
+                state.counts.deferred += defers
+                others = [
+                    other
+                    for other in account.some(LOOK_PAST)
+                    if other.id not in self._aside and not _defers(state, other)
+                ]
                 if not others:
                     self._without(account)
                     continue
@@ -57,9 +65,24 @@ class Turns:
         self._ceiling = min(self._ceiling, sequence.account.turn + self._cost(sequence))
         self._without(sequence.account)
 
+    def steps_aside(self, sequence: Sequence) -> None:
+        """Steps are too long for it, and for nobody else: others may go on, its tenant's own among them, but not for
+        ever."""
+        if not sequence.ceiling:
+            policy, pool = self._state.policy, self._state.pool
+            worth = max(policy.prices.prompt, policy.prices.output) * pool.usable * self._state.block_size
+            sequence.ceiling = sequence.account.turn + sequence.account.units(worth)
+        self._ceiling = min(self._ceiling, sequence.ceiling)
+        self._aside[sequence.id] = None
+
     def end(self) -> None:
         for account in self._passed:
             self._state.tenants.update(account)
+
+    def _resuming(self) -> Sequence | None:
+        """The most urgent of those that were preempted for want of blocks."""
+        waiting = [s for s in self._state.resuming.values() if s.id not in self._aside]
+        return min(waiting, key=lambda s: (s.priority, s.number)) if waiting else None
 
     def _cost(self, sequence: Sequence) -> int:
         """Of its prompt, in counter units."""

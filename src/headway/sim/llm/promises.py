@@ -151,10 +151,19 @@ def defers(state: State, told: Told, others: list[Told]) -> bool:
     return any(told.shares_a_beginning(other, state.block_size) for other in others)
 
 
+def steps_aside(state: State, told: Told) -> bool:
+    """Whether it may wait for steps shorter than others want them."""
+    return 0 < told.request.itl < state.policy.target_itl * state.policy.slack
+
+
+def gives_way(state: State, told: Told, others: list[Told]) -> bool:
+    return defers(state, told, others) or steps_aside(state, told)
+
+
 def may_be_passed(state: State, turns: dict[str, int], told: Told, queue: list[Told], others: list[Told]) -> bool:
-    """Whether these of another tenant wait for what is computed; or are long while many long ones are under way, and
-    will be further on in turns, once they are computed, than whoever is admitted before them."""
-    alone = [each for each in queue[:LOOK_PAST] if not defers(state, each, others)]
+    """Whether these of another tenant wait for what is computed, or short steps; or are long while many long ones are
+    under way, and will be further on in turns, once they are computed, than whoever is admitted before them."""
+    alone = [each for each in queue[:LOOK_PAST] if not gives_way(state, each, others)]
     if not alone:
         return True
     unfinished = sum(len(s.tokens) + s.pending > s.computed + 1 for s in state.running.values())
@@ -181,7 +190,7 @@ def order(state: State, before: Before, begun: list[Told], plan: StepPlan, all_o
     for told in begun:
         tenant = told.request.tenant
         mine = waiting[tenant]
-        ahead = [each for each in mine[: mine.index(told)] if not defers(state, each, others)]
+        ahead = [each for each in mine[: mine.index(told)] if not gives_way(state, each, others)]
         if told not in before.resuming:
             require(not ahead, f"{told!r} is admitted before {ahead[:1]} of the same tenant")
             for other, queue in waiting.items():
@@ -192,7 +201,7 @@ def order(state: State, before: Before, begun: list[Told], plan: StepPlan, all_o
             for each in first:
                 late = each.request.priority <= min(told.request.priority, mine[0].request.priority)
                 gone = each in begun and begun.index(each) < begun.index(told)
-                require(gone or not late, f"{told!r} is admitted before {each!r} resumes")
+                require(gone or not late or steps_aside(state, each), f"{told!r} is admitted before {each!r} resumes")
         mine.remove(told)
         turns[tenant] += state.running[told.id].reserved
 

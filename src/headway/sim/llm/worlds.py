@@ -74,6 +74,7 @@ def plan_world(random: Random) -> WorldPlan:
         max_partial_prefills=pick((1, 2, 4)),
         oldest_part=pick((1, 2, 4)),
         target_itl=pick((ms(1), ms(5), ms(50), SECOND)),
+        least_itl=pick((0, ms(1))),
         admit=pick([*Admit, Admit.UNLIMITED]),
         prefix_cache=random.random() < 0.85,
         defer=random.random() < 0.8,
