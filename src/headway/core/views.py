@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from headway.core.cost import KNEES, STEPS
 from headway.core.device import Device
+from headway.core.engine_views import EngineDetail, engines
 from headway.core.failure_views import FailureView, failures
 from headway.core.ids import VersionId, WorkerId
 from headway.core.linger import Linger
@@ -54,6 +55,8 @@ class VersionView:
     oldest: Instant
     running_batches: int
     running_sequences: int
+    waiting_sequences: int
+    """Of the running ones, those that wait in engines: no step has begun with them, or they have lost their blocks."""
     workers: dict[WorkerId, WorkerState]
     virtual_time: int
     counters: dict[str, int]
@@ -77,6 +80,7 @@ def view(pool: Pool) -> VersionView:
         oldest=oldest,
         running_batches=sum(len(w.batches) for w in pool.placement.workers.values()),
         running_sequences=sum(len(w.sequences) for w in pool.placement.workers.values()),
+        waiting_sequences=sum(len(w.engine.waiting) for w in pool.placement.workers.values() if w.engine is not None),
         workers={w.id: w.state for w in pool.placement.workers.values()},
         virtual_time=pool.fair.virtual_time,
         counters={a.tenant: a.counter for a in pool.fair.accounts.values()},
@@ -199,6 +203,7 @@ class VersionDetail:
     takes: cores of the device, while a batch runs: what the policy says, or all there are where that is less.
     forecast: None where nobody is refused by one.
     tenants: of each that is named, and last of all others together.
+    engines: of the version's workers, those that are.
     """
 
     view: VersionView
@@ -213,6 +218,7 @@ class VersionDetail:
     takes: int
     forecast: ForecastDetail | None
     tenants: list[TenantDetail]
+    engines: list[EngineDetail]
 
 
 def detail(scheduler: Scheduler, version: VersionId, now: Instant) -> VersionDetail | None:
@@ -233,6 +239,7 @@ def detail(scheduler: Scheduler, version: VersionId, now: Instant) -> VersionDet
         takes=pool.device.need(pool),
         forecast=forecast(pool),
         tenants=tenants(scheduler._state, pool, now),
+        engines=engines(pool),
     )
 
 

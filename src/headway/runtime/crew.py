@@ -209,6 +209,8 @@ class LiveCrew:
                 self._supervisor.succeeded(message.worker)
             for told in self._effects.stepped(message):
                 self._post(told)
+            if message.counts is not None:
+                self._observer.engine(worker.id, message.counts)
             return
         event = self._event(message, data)
         if event is not None:

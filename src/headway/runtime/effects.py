@@ -213,6 +213,7 @@ class EffectRunner:
         values = self._emitted.pop((effect.request, effect.attempt, effect.first))
         for offset, value in enumerate(values[: effect.count]):
             self._deliver(StreamChunk(effect.request, effect.first + offset, value))
+        self._observer.generated(effect.request, values, now)
 
     def _suspect(self, effect: SuspectWorker, now: Instant) -> None:
         report_suspicion(effect, now)

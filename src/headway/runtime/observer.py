@@ -13,10 +13,12 @@ import msgspec
 
 from headway.core.effects import Effect, Reason
 from headway.core.events import Event
-from headway.core.ids import VersionId, WorkerId
+from headway.core.ids import RequestId, VersionId, WorkerId
 from headway.core.outcomes import Outcome
 from headway.core.units import Duration, Instant
-from headway.wire.messages import Timings
+from headway.wire.engine import EngineCounts
+from headway.wire.generation import Result
+from headway.wire.messages import Submit, Timings
 
 
 class ReplyInfo(msgspec.Struct):
@@ -78,6 +80,15 @@ class Observer(Protocol):
     def worker_state(self, worker: WorkerId, version: VersionId, state: str, cause: str) -> None:
         """state: "starting", "ready", "draining", "stopped" or "lost"; cause: why it was lost, else ""."""
 
+    def asked(self, submit: Submit) -> None:
+        """A request of a language model has come; the core is about to be told of it."""
+
+    def generated(self, request: RequestId, values: Sequence[Result], now: Instant) -> None:
+        """Results of a request that streams are passed on to the gateway; those of other models are any values."""
+
+    def engine(self, worker: WorkerId, counts: EngineCounts) -> None:
+        """What an engine says of itself, some times a second and when it has fallen idle."""
+
 
 class NullObserver:
     """Watches nothing."""
@@ -95,4 +106,13 @@ class NullObserver:
         pass
 
     def worker_state(self, worker: WorkerId, version: VersionId, state: str, cause: str) -> None:
+        pass
+
+    def asked(self, submit: Submit) -> None:
+        pass
+
+    def generated(self, request: RequestId, values: Sequence[Result], now: Instant) -> None:
+        pass
+
+    def engine(self, worker: WorkerId, counts: EngineCounts) -> None:
         pass

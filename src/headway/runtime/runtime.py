@@ -230,6 +230,8 @@ class Runtime:
         self._memory.add(submit.bytes)  # after its arrival: the pressure that it makes is for those that come later
 
     def _arrive(self, submit: Submit) -> None:
+        if submit.generation is not None:
+            self._observer.asked(submit)
         self._mailbox.post(
             RequestArrived(
                 submit.request,

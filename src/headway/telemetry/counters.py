@@ -20,8 +20,12 @@ from headway.core.units import Duration, Instant
 from headway.runtime.observer import BatchInfo, ReplyInfo
 from headway.telemetry.causes import cause_kind
 from headway.telemetry.failures import Failures
+from headway.telemetry.generations import Generations
 from headway.telemetry.histogram import DURATION_BOUNDS, ROW_BOUNDS, Histogram
 from headway.telemetry.phases import Phases
+from headway.wire.engine import EngineCounts
+from headway.wire.generation import Result
+from headway.wire.messages import Submit
 
 OTHER = "other"
 DEFAULT = "default"
@@ -39,9 +43,10 @@ def no_slo(tenant: str, model: str) -> Duration:
 
 class RequestCounts:
     """Requests of one version and tenant. outcomes: by Outcome's value.
-    slo: nanoseconds that are aimed for, 0 = none.  in_slo: replies written within it, or all where there is none."""
+    slo: nanoseconds that are aimed for, 0 = none.  in_slo: replies written within it, or all where there is none.
+    prompt_tokens, output_tokens: of a language model: of prompts that were answered, and of the answers."""
 
-    __slots__ = ("in_slo", "outcomes", "received", "slo", "tokens")
+    __slots__ = ("in_slo", "outcomes", "output_tokens", "prompt_tokens", "received", "slo", "tokens")
 
     def __init__(self, slo: Duration) -> None:
         self.received = 0
@@ -49,6 +54,8 @@ class RequestCounts:
         self.tokens = 0
         self.slo = slo
         self.in_slo = 0
+        self.prompt_tokens = 0
+        self.output_tokens = 0
 
 
 class TenantTimes:
@@ -102,6 +109,7 @@ class Counters:
 
     tenants: those that have labels of their own, besides the default one.  slo_of: each tenant's for each model.
     open: requests without an outcome, and where they are counted.  times: by tenant.  failures: and what was done.
+    generations: of language models.
     """
 
     def __init__(self, tenants: Iterable[str] = (), slo_of: SloOf = no_slo) -> None:
@@ -111,6 +119,7 @@ class Counters:
         self.open: dict[RequestId, RequestCounts] = {}
         self.workers: dict[WorkerId, tuple[VersionId, str]] = {}
         self.failures = Failures()
+        self.generations = Generations()
         self._now: Instant = 0
         self._unknown = self._known(UNKNOWN_VERSION)
         self._watched: dict[type, Callable[[Any], object]] = {
@@ -120,8 +129,11 @@ class Counters:
             ResolveRequest: self._resolved,
             DispatchBatch: self._dispatched,
             DeliverTokens: self._delivered,
-            **self.failures.watched,
         }
+        for watched in (self.failures.watched, self.generations.watched):
+            for kind, count in watched.items():
+                other = self._watched.get(kind)
+                self._watched[kind] = count if other is None else _both(other, count)
 
     def configure(self, tenants: Iterable[str], slo_of: SloOf) -> None:
         """From now on these have labels of their own too. Those that had one keep it: what was counted stays."""
@@ -155,6 +167,7 @@ class Counters:
 
     def replied(self, reply: ReplyInfo) -> None:
         """The outcome was counted when the core gave it; the phases are when all of them are known."""
+        self.generations.replied(reply)
         if reply.outcome is not Outcome.COMPLETED:
             times = reply.timings
             spent = times.parse + times.queue + times.hand_over + times.execute + times.back
@@ -202,6 +215,17 @@ class Counters:
         if state == "lost":
             _count(self._known(version).lost, cause_kind(cause))
 
+    def asked(self, submit: Submit) -> None:
+        counts = self.versions.get(submit.key[:2])
+        if counts is not None:
+            self.generations.asked(submit, counts.tenant(submit.tenant))
+
+    def generated(self, request: RequestId, values: Sequence[Result], now: Instant) -> None:
+        self.generations.generated(request, values, now)
+
+    def engine(self, worker: WorkerId, counts: EngineCounts) -> None:
+        self.generations.engine(worker, counts)
+
     # -- events and effects (`_value_` is what an enum's slower property `value` reads) -------------
 
     def _arrived(self, event: RequestArrived) -> None:
@@ -221,6 +245,9 @@ class Counters:
             counts.tokens += effect.count
 
     def _emitted(self, event: TokensEmitted) -> None:
+        if not event.service:
+            self.generations.told(event)  # engines tell of what they charge by themselves
+            return
         worker = self.workers.get(event.worker)
         if worker is not None:
             self._version(worker[0]).busy += event.service
@@ -238,6 +265,14 @@ class Counters:
 
     def _slos(self, model: str) -> dict[str, Duration]:
         return {tenant: self._slo_of(tenant, model) for tenant in self.times}
+
+
+def _both(one: Callable[[Any], object], other: Callable[[Any], object]) -> Callable[[Any], object]:
+    def count(what: Any) -> None:
+        one(what)
+        other(what)
+
+    return count
 
 
 def _count(counts: dict[str, int], name: str) -> None:

@@ -13,7 +13,7 @@ from prometheus_client.registry import Collector
 
 from headway import __version__
 from headway.core.units import Instant
-from headway.telemetry import failure_families, families, tenant_families
+from headway.telemetry import failure_families, families, generation_families, tenant_families, vllm_families
 from headway.telemetry.counters import Counters
 from headway.telemetry.histogram import Histogram
 from headway.telemetry.sources import (
@@ -92,6 +92,9 @@ class Metrics(Collector):
         yield from failure_families.failure_families(self._counters)
         yield from failure_families.standing_families(self._views, self._stalls, self._clock())
         yield from failure_families.device_families(self._devices, self._counters)
+        yield from generation_families.generation_families(self._counters)
+        yield from generation_families.engine_families(self._counters, self._views)
+        yield from vllm_families.vllm_families(self._counters, self._views)
         yield from families.safety_families(self._safety)
         if self._lags is not None:
             yield from families.lag_families(self._lags)

@@ -44,10 +44,40 @@ class GiveBack(msgspec.Struct, tag="give_back"):
     attempt: int
 
 
+class EngineCounts(msgspec.Struct, frozen=True, array_like=True):
+    """What only an engine knows of itself; nothing is decided by it.
+
+    Now: running, waiting: sequences; who was preempted waits.  kv_used, kv_cached, kv_free: blocks that are held, that
+    nobody holds but whose content is kept, and the others: all there are together.
+    unfilled: tokens that the blocks held by sequences have room for beyond what is computed.
+    Since it began: steps.  computed: tokens, and recomputed: those of them whose blocks were lost to preemption.
+    preempted_growth, preempted_class, preempted_reclaim: sequences, by why: for want of a block, for a more urgent
+    class, for a tenant that claims its share.  evicted: blocks whose content was given up.
+    asked, hits: tokens that were looked for in the prefix cache, and found.
+    """
+
+    running: int = 0
+    waiting: int = 0
+    kv_used: int = 0
+    kv_cached: int = 0
+    kv_free: int = 0
+    unfilled: int = 0
+    steps: int = 0
+    computed: int = 0
+    recomputed: int = 0
+    preempted_growth: int = 0
+    preempted_class: int = 0
+    preempted_reclaim: int = 0
+    evicted: int = 0
+    asked: int = 0
+    hits: int = 0
+
+
 class Stepped(msgspec.Struct, tag="stepped"):
     """engine -> runtime: what has come of a step, or of an order.
 
     values: of each in `emitted`, its results.  The core is told in the order of the fields.
+    counts: now and then, and always when the engine has fallen idle; for whoever measures.
     """
 
     worker: int
@@ -57,3 +87,4 @@ class Stepped(msgspec.Struct, tag="stepped"):
     finished: tuple[SequenceFinished, ...] = ()
     failed: tuple[SequenceFailed, ...] = ()
     returned: tuple[SequenceReturned, ...] = ()
+    counts: EngineCounts | None = None

@@ -27,6 +27,7 @@ from headway.wire.generation import PromptScores, Result, Token
 from headway.wire.messages import Abort, Stop, ToWorker
 from headway.worker.channel import Channel
 from headway.worker.device_errors import check_device
+from headway.worker.engine_counts import CountsReport
 from headway.worker.errors import raised
 from headway.worker.progress import ProgressReport
 
@@ -57,6 +58,7 @@ class EngineLoop:
         self._vocabulary = vocabulary
         self._forms = ThreadPoolExecutor(1, "forms")
         self._progress = ProgressReport(channel, worker)
+        self._counts = CountsReport(attached.planner.state)
         self._stopping = False
 
     def run(self) -> None:
@@ -182,6 +184,7 @@ class EngineLoop:
                 _of(SequenceFinished, rest),
                 _of(SequenceFailed, rest),
                 _of(SequenceReturned, rest),
+                self._counts.due(monotonic_ns()),
             )
         )
 
