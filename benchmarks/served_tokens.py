@@ -54,7 +54,9 @@ async def ask(port: int, text: str) -> tuple[float, list[float]]:
     body = {"model": "smollm2", "prompt": text, "max_tokens": TOKENS, "temperature": 0, "stream": True}
     data = json.dumps({**body, "logit_bias": END}).encode()
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
-    head = f"POST /v1/completions HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: {len(data)}\r\n"
+    head = (
+        f"POST /v1/completions HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: {len(data)}\r\n"
+    )
     sent = time.perf_counter()
     writer.write(head.encode() + b"connection: close\r\n\r\n" + data)
     came: list[float] = []
