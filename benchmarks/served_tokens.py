@@ -25,13 +25,14 @@ import time
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
 from headway.registry import smollm2
 
 TOKENS = 64
-WORDS = "time year people way day man thing woman life child world school state family student group country".split()
+WORDS = ("time", "year", "people", "way", "day", "man", "thing", "woman", "life", "child", "world", "school", "state")
 END = {"2": -100}
 """Tokens that end an answer are never drawn: each has as many as it may."""
 
@@ -84,7 +85,7 @@ async def load(port: int, clients: int, rng: random.Random) -> Round:
     replies = [reply for told in await asyncio.gather(*map(client, prompts)) for reply in told]
     elapsed = time.perf_counter() - begun
     firsts = [1e3 * (came[0] - sent) for sent, came in replies]
-    gaps = sorted(1e3 * (after - before) for _, came in replies for before, after in zip(came, came[1:], strict=False))
+    gaps = sorted(1e3 * (after - before) for _, came in replies for before, after in pairwise(came))
     return Round(
         TOKENS * len(replies) / elapsed,  # a chunk may have several: all were asked for
         statistics.median(firsts),
