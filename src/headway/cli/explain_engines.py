@@ -34,7 +34,8 @@ def engines(told: Told | None) -> Iterator[str]:
         yield from columns(("", "running", "waiting", "KV blocks used", "what binds"), rows)
     for name, heading in (("first_token", "first token"), ("inter_token", "between tokens")):
         if times := told[name]:
-            yield f"{heading}: mean {figure(times['mean_ms'])} ms, p50 {figure(times['p50_ms'])}, p99 {figure(times['p99_ms'])}"
+            mean, middle, rare = (figure(times[q]) for q in ("mean_ms", "p50_ms", "p99_ms"))
+            yield f"{heading}: mean {mean} ms, p50 {middle}, p99 {rare}"
     cache, preempted = told["prefix_cache"], sum(told["preemptions"].values())
     if cache["asked_tokens"]:
         part = 100 * cache["hit_tokens"] / cache["asked_tokens"]
