@@ -226,6 +226,8 @@ class Planner:
             tokens = sequence.tokens[at : at + count]
             rows.append(Row(sequence.id, sequence.attempt, at, count, tokens, sequence.blocks, last))
             sequence.computed = at + count
+            if at < sequence.reached:
+                state.counts.recomputed += min(at + count, sequence.reached) - at
             sequence.pending += last
             sequence.last_plan = number
             prefill += count

@@ -43,6 +43,7 @@ class Sequence:
     expected: how long it will be in all, as others turned out.
     first_at, emitted: when its first token came (0: it has none), and how many since it is here.
     last_plan: the last that it is in.
+    reached: positions that were handed out before it lost its blocks.
     stalled: it could not go on for want of a block.
     ceiling: of others' turns, up to which they pass it while it waits for steps as short as it wants them; 0: none do.
     """
@@ -71,6 +72,7 @@ class Sequence:
         "pending",
         "preemptions",
         "priority",
+        "reached",
         "request",
         "reserved",
         "stalled",
@@ -104,6 +106,7 @@ class Sequence:
         self.last_plan = 0
         self.stalled = False
         self.ceiling = 0
+        self.reached = 0
 
     @property
     def produced(self) -> int:

@@ -21,7 +21,8 @@ from headway.llm.plan.tenants import Tenants
 class Counts:
     """Since the engine began.
 
-    preemptions: by why.  preempted_once: sequences that ever were.  recomputed: tokens.  computed: tokens.
+    preemptions: by why.  preempted_once: sequences that ever were.  computed: tokens.
+    recomputed: of those, the ones that had been handed out before and were lost; what is found again is not.
     void: rows whose results came to nothing.
     """
 
@@ -175,7 +176,7 @@ class State:
         """It waits again; what it has produced stays produced, what runs of it is void."""
         self.counts.preemptions[why] += 1
         self.counts.preempted_once += sequence.preemptions == 0
-        self.counts.recomputed += sequence.computed
+        sequence.reached = max(sequence.reached, sequence.computed)
         self.room.preempted()
         released = self._stop(sequence)
         sequence.become(PREEMPTED)

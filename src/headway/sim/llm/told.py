@@ -10,7 +10,7 @@ class Told:
     """tokens: prompt and whatever came since.  done: positions that were handed out to be computed, in this attempt;
     None before any was.  awaited: samples that are under way.  table: its blocks, when last seen.
     paid: tokens of its prompt that are charged, or were found.  values: of its tokens, as the device has them.
-    preemptions: how often it has lost its blocks here.
+    preemptions: how often it has lost its blocks here.  reached: positions that were handed out before it did.
     """
 
     __slots__ = (
@@ -23,6 +23,7 @@ class Told:
         "number",
         "paid",
         "preemptions",
+        "reached",
         "request",
         "root",
         "runs",
@@ -39,7 +40,7 @@ class Told:
         self.tokens = [*request.prompt, *request.output]
         self.values: list[int] = []
         self.attempt = request.attempt
-        self.preemptions = 0
+        self.preemptions = self.reached = 0
         self.runs = False
         self.done: int | None = None
         self.awaited = 0
@@ -79,6 +80,7 @@ class Told:
         self.runs = False
         self.attempt += 1
         self.preemptions += 1
+        self.reached = max(self.reached, self.done or 0)
         self.done = None
         self.awaited = 0
 
