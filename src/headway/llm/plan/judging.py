@@ -16,6 +16,8 @@ def refusal(state: State, request: SequenceRequest, now: Instant) -> Refusal | N
         return Refusal("invalid_prompt", "the prompt must contain at least one token")
     if request.choices < 1:
         return Refusal("invalid_n", f"n must be at least 1, not {request.choices}")
+    if request.choices > policy.max_choices:
+        return Refusal("invalid_n", f"n must be at most {policy.max_choices}, not {request.choices}")
     produced = len(request.output)
     if request.max_tokens <= produced:
         return Refusal("invalid_max_tokens", f"max_tokens must be at least {produced + 1}, not {request.max_tokens}")

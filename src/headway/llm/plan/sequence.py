@@ -37,6 +37,7 @@ class Sequence:
     pending: samples that plans handed out will bring.
     blocks: numbers; the list is only ever appended to, and given up whole: a plan may hold on to it.
     hashes: of its full blocks of known tokens, chained.  cached: blocks that it found computed.
+    reads_cache: whether it may begin with what others have computed.
     found: while it waits, those that it would find, as of the last look.
     attempt: results of an earlier one are void.
     paid: prompt positions that its tenant was charged for, or got for nothing.  reserved: those that it will be.
@@ -73,6 +74,7 @@ class Sequence:
         "preemptions",
         "priority",
         "reached",
+        "reads_cache",
         "request",
         "reserved",
         "stalled",
@@ -91,6 +93,7 @@ class Sequence:
         self.num_prompt = len(request.prompt)
         self.max_tokens = request.max_tokens
         self.itl = request.itl
+        self.reads_cache = request.read_cache
         self.status = Status.WAITING
         self.blocks: list[int] = []
         self.hashes: list[bytes] = []

@@ -57,8 +57,9 @@ class Judge:
             for choice in range(first_choice, first_choice + request.choices):
                 self._number += 1
                 id = SequenceId(request.id, choice)
-                pays = choice == first_choice and not request.output
-                self.told[id] = Told(id, request, self._number, pays)
+                first = choice == first_choice
+                pays = (first or not self.planner.state.policy.prefix_cache) and not request.output
+                self.told[id] = Told(id, request, self._number, first, pays)
         self._after({})
         return refusal
 
