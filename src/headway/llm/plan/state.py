@@ -167,7 +167,7 @@ class State:
         """It was computed a second time: where nobody holds the first one any more, that is not kept."""
         first = self.cache.twin(block)
         if first is not None and self.pool.is_idle(first):
-            self.cache.moves(first, block)
+            self.cache.move(first, block)
             self.pool.let_go(first)
 
     # -- losing its blocks -------------------------------------------------------------------
