@@ -231,6 +231,7 @@ def victims(
         best = min((each.request.priority for each in left), default=99)
         for each in lost:
             require(best < each.request.priority, f"{each!r} has made room for one of its own class")
-    if flying or len(plan.rows) > 1:
+    walled = any(end is End.LENGTH for _, end in plan.finished)  # nothing could go on, and others have come since
+    if (flying or len(plan.rows) > 1) and not walled:
         for each in lost:
             require(each.preemptions <= IMMUNE_AFTER, f"{each!r} has lost its blocks {each.preemptions} times")
