@@ -83,7 +83,7 @@ PLAN = (
     bug(
         "who wants every position anew reads the cache all the same",
         "state",
-        "if not self.policy.prefix_cache or not sequence.request.read_cache:",
+        "if not self.policy.prefix_cache or not sequence.reads_cache:",
         "if not self.policy.prefix_cache:",
     ),
     bug(
@@ -167,8 +167,8 @@ PLAN = (
     bug(
         "each choice pays for the prompt",
         "planner",
-        "once = choice > first_choice or request.output",
-        "once = request.output",
+        "if request.output or (choice > first_choice and state.policy.prefix_cache):",
+        "if request.output:",
     ),
     bug(
         "what is found in the cache is paid for",

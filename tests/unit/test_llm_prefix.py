@@ -177,6 +177,16 @@ def test_what_is_remembered_is_what_a_fresh_look_finds(hash):
                 blocks = [*found, random.choice(free)]
                 if cache.keep(b"root", hashes, tokens, blocks, len(found)):
                     held[blocks[-1]] = None
+        elif what < 0.35 and held:
+            found = cache.find(b"root", hashes, tokens, 99)
+            free = [block for block in range(40) if block not in held]
+            if found and free:
+                which = random.randrange(len(found))
+                first, twin = found[which], random.choice(free)
+                cache.keep(b"root", hashes, tokens, [*found[:which], twin], which)
+                assert cache.twin(twin) == first and not cache.keeps(first)
+                del held[first]
+                held[twin] = None
         elif what < 0.45 and held:
             for block in cache.forget(random.choice(list(held))):
                 del held[block]

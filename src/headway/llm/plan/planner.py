@@ -73,8 +73,12 @@ class Planner:
         for choice in choices:
             state.number += 1
             sequence = Sequence(SequenceId(request.id, choice), request, account, state.number, now)
-            once = choice > first_choice or request.output  # the prompt is paid for once
-            sequence.paid = sequence.num_prompt if once else request.paid
+            if choice > first_choice:
+                sequence.reads_cache = True  # all that the first one computes
+            if request.output or (choice > first_choice and state.policy.prefix_cache):
+                sequence.paid = sequence.num_prompt  # paid for, or found
+            else:
+                sequence.paid = request.paid
             if state.policy.prefix_cache:
                 state.cache.extend(state.root_of(sequence), sequence.hashes, sequence.tokens)
             state.sequences[sequence.id] = sequence
@@ -115,7 +119,7 @@ class Planner:
             r.stops,
             1,
             r.salt,
-            r.read_cache,
+            sequence.reads_cache,
             output,
             sequence.paid,
             sequence.attempt,
@@ -217,6 +221,7 @@ class Planner:
             at = sequence.computed
             rows.append(Row(sequence.id, sequence.attempt, at, 1, sequence.tokens[at : at + 1], sequence.blocks, True))
             sequence.computed = at + 1
+            state.counts.recomputed += at < sequence.reached
             sequence.pending += 1
             sequence.last_plan = number
             context += at + 1
@@ -226,6 +231,8 @@ class Planner:
             tokens = sequence.tokens[at : at + count]
             rows.append(Row(sequence.id, sequence.attempt, at, count, tokens, sequence.blocks, last))
             sequence.computed = at + count
+            if at < sequence.reached:
+                state.counts.recomputed += min(at + count, sequence.reached) - at
             sequence.pending += last
             sequence.last_plan = number
             prefill += count

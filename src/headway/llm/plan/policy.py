@@ -49,6 +49,7 @@ class PlanPolicy:
         than 1 makes steps with much prefill longer, and fewer.
     expected_output: tokens that an answer comes to on average, as long as few have ended (FUTURE_PEAK); 0 = nobody
         knows, and it counts with all that it may have.
+    max_choices: answers to one prompt, of one request.
     prefix_cache: whether prompts share what others have computed.  defer: and wait for what another computes just now.
     """
 
@@ -64,6 +65,7 @@ class PlanPolicy:
     admit: Admit = Admit.FUTURE_PEAK
     expected_output: int = 256
     prices: Prices = Prices()
+    max_choices: int = 128
     prefix_cache: bool = True
     defer: bool = True
 
@@ -71,7 +73,8 @@ class PlanPolicy:
         """ValueError where they contradict each other."""
         if self.max_step_tokens < self.max_sequences + self.tile:
             raise ValueError("max_step_tokens must hold a token of each sequence and one tile of prefill")
-        if min(self.max_sequences, self.tile, self.max_partial_prefills, self.oldest_part, self.target_itl) < 1:
+        sizes = (self.max_sequences, self.tile, self.max_partial_prefills, self.oldest_part, self.max_choices)
+        if min(*sizes, self.target_itl) < 1:
             raise ValueError("sizes must be at least 1")
         if self.expected_output < 0:
             raise ValueError("expected_output must be at least 0")

@@ -21,7 +21,8 @@ from headway.llm.plan.tenants import Tenants
 class Counts:
     """Since the engine began.
 
-    preemptions: by why.  preempted_once: sequences that ever were.  recomputed: tokens.  computed: tokens.
+    preemptions: by why.  preempted_once: sequences that ever were.  computed: tokens.
+    recomputed: of those, the ones that had been handed out before and were lost; what is found again is not.
     void: rows whose results came to nothing.
     """
 
@@ -125,7 +126,7 @@ class State:
     def found(self, sequence: Sequence) -> list[int]:
         """Blocks of it that are computed already; to be read only. The last known token is always left: its logits are
         wanted."""
-        if not self.policy.prefix_cache or not sequence.request.read_cache:
+        if not self.policy.prefix_cache or not sequence.reads_cache:
             return []
         limit = (len(sequence.tokens) - 1) // self.block_size
         self.cache.look(self.root_of(sequence), sequence.hashes, sequence.tokens, limit, sequence.found)
@@ -158,7 +159,7 @@ class State:
         account.adds_ahead(sequence, -1)
         self.tenants.runs(account)
         self.tenants.waits_no_more(account)
-        if self.policy.defer:
+        if self.policy.defer or (sequence.request.choices > 1 and self.policy.prefix_cache):
             for hash in sequence.hashes[len(found) :]:
                 self.computing.setdefault(hash, sequence.id)
 
@@ -166,7 +167,7 @@ class State:
         """It was computed a second time: where nobody holds the first one any more, that is not kept."""
         first = self.cache.twin(block)
         if first is not None and self.pool.is_idle(first):
-            self.cache.moves(first, block)
+            self.cache.move(first, block)
             self.pool.let_go(first)
 
     # -- losing its blocks -------------------------------------------------------------------
@@ -175,7 +176,8 @@ class State:
         """It waits again; what it has produced stays produced, what runs of it is void."""
         self.counts.preemptions[why] += 1
         self.counts.preempted_once += sequence.preemptions == 0
-        self.counts.recomputed += sequence.computed
+        if sequence.computed > sequence.cached * self.block_size:
+            sequence.reached = max(sequence.reached, sequence.computed)
         self.room.preempted()
         released = self._stop(sequence)
         sequence.become(PREEMPTED)

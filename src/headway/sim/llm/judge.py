@@ -45,6 +45,8 @@ class Judge:
         self._number = 0
         self._steps = 0
         self._owed: dict[str, int] = {}
+        self._again = 0
+        """Positions that were handed out a second time."""
 
     # -- the calls ---------------------------------------------------------------------------
 
@@ -55,8 +57,9 @@ class Judge:
             for choice in range(first_choice, first_choice + request.choices):
                 self._number += 1
                 id = SequenceId(request.id, choice)
-                pays = choice == first_choice and not request.output
-                self.told[id] = Told(id, request, self._number, pays)
+                first = choice == first_choice
+                pays = (first or not self.planner.state.policy.prefix_cache) and not request.output
+                self.told[id] = Told(id, request, self._number, first, pays)
         self._after({})
         return refusal
 
@@ -195,6 +198,9 @@ class Judge:
             told.table = list(row.block_table)
             told.done = row.start + row.size
             told.awaited += row.samples
+            self._again += max(0, min(told.done, told.reached) - row.start)
+        recomputed = state.counts.recomputed
+        self._require(recomputed == self._again, f"{recomputed} positions are computed again, and {self._again} were")
         self.flying.append(Flying(plan, [list(row.block_table) for row in plan.rows]))
         rows = [
             (row, table) for flying in self.flying for row, table in zip(flying.plan.rows, flying.tables, strict=True)

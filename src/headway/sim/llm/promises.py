@@ -49,6 +49,8 @@ def refusal(state: State, request: SequenceRequest, refused: Refusal | None) -> 
         require(not never, f"{length} tokens can never fit, and are taken")
     elif refused.code == "context_length_exceeded":
         require(never, f"{length} tokens fit, and are refused: {refused.message}")
+    elif refused.code == "invalid_n":
+        require(request.choices > state.policy.max_choices, refused.message)
     else:
         require(
             refused.code == "deadline_unmeetable" and (request.first_by < NEVER or request.itl > 0), refused.message
@@ -73,7 +75,7 @@ def beginning(state: State, told: Told, sequence: Sequence) -> None:
     cached = sequence.cached * state.block_size
     require(len(sequence.blocks) == state.blocks_of(len(told.tokens)), f"{told!r} has {len(sequence.blocks)} blocks")
     require(cached < len(told.tokens), f"{told!r} has {cached} tokens computed: there are no logits")
-    if not told.request.read_cache or not state.policy.prefix_cache:
+    if not told.reads_cache or not state.policy.prefix_cache:
         require(cached == 0, f"{told!r} reads the cache")
 
 
@@ -146,8 +148,10 @@ def budget(state: State, plan: StepPlan, told: Callable[[SequenceId], Told], now
 def defers(state: State, told: Told, others: list[Told]) -> bool:
     """Whether it may wait for what another computes."""
     policy = state.policy
-    if not (policy.defer and policy.prefix_cache and told.request.read_cache):
+    if not (policy.prefix_cache and told.reads_cache):
         return False
+    if not policy.defer:
+        others = [other for other in others if other.id.request == told.id.request]
     return any(told.shares_a_beginning(other, state.block_size) for other in others)
 
 
@@ -227,6 +231,7 @@ def victims(
         best = min((each.request.priority for each in left), default=99)
         for each in lost:
             require(best < each.request.priority, f"{each!r} has made room for one of its own class")
-    if flying or len(plan.rows) > 1:
+    walled = any(end is End.LENGTH for _, end in plan.finished)  # nothing could go on, and others have come since
+    if (flying or len(plan.rows) > 1) and not walled:
         for each in lost:
             require(each.preemptions <= IMMUNE_AFTER, f"{each!r} has lost its blocks {each.preemptions} times")
