@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
-from time import monotonic_ns
+from time import monotonic_ns, sleep
 from typing import TypeVar
 
 from headway.core.effects import AdmitSequence, TakeBack, UpdateCounters
@@ -36,6 +36,7 @@ log = logging.getLogger("headway.worker")
 E = TypeVar("E")
 KEY = BatchKey("", 0, "")
 """An engine serves one version: whose orders these are is known."""
+NOTHING_TO_DO_S = 0.001
 SHOWN = {None: "", End.STOP: "stop", End.LENGTH: "length"}
 
 
@@ -154,6 +155,9 @@ class EngineLoop:
             step = self._engine.step()
         except Exception as error:
             self._broken(error)
+            return
+        if not self._engine.plan.rows and not step.ended:
+            sleep(NOTHING_TO_DO_S)  # what waits cannot begin yet, and nothing is told that was told before
             return
         counts = {scores.id.request: 1 for scores in step.scores}
         events = self._attached.stepped(step.emitted, step.ended, counts)
