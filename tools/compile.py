@@ -30,7 +30,7 @@ PLAIN = (
 
 CHOSEN = {
     "wire": ("frames", "tensors"),
-    "telemetry": ("counters", "histogram", "phases"),
+    "telemetry": ("counters", "generations", "histogram", "phases"),
     "runtime": ("channel", "crew", "effects", "held", "mailbox", "memory", "runtime", "slot", "worker_process"),
     "worker": ("batches", "channel", "payload", "progress", "python_executor", "python_results", "stacking"),
     "gateway": (
