@@ -103,9 +103,10 @@ class PlannerMachine(RuleBasedStateMachine):
         choices=st.sampled_from([1, 1, 2, 3]),
         salt=st.sampled_from(["", "all"]),
         read_cache=st.sampled_from([True, True, False]),
+        adapter=st.sampled_from(["", "", "adapter"]),
     )
     def arrives(
-        self, at, tenant, beginning, rest, max_tokens, priority, within, itl, stops, choices, salt, read_cache
+        self, at, tenant, beginning, rest, max_tokens, priority, within, itl, stops, choices, salt, read_cache, adapter
     ) -> None:
         if len(self.judges[at].told) > MOST:
             return
@@ -124,6 +125,7 @@ class PlannerMachine(RuleBasedStateMachine):
                 choices,
                 salt,
                 read_cache,
+                adapter=adapter,
             ),
             self.now,
         )

@@ -91,7 +91,7 @@ def first_token(state: State, request: SequenceRequest, left: Duration) -> int:
     hashes: list[bytes] = []
     start = 0
     if policy.prefix_cache and request.read_cache:
-        state.cache.extend(state.root(request.tenant, request.salt), hashes, request.prompt)
+        state.cache.extend(state.root(request.tenant, request.salt, request.adapter), hashes, request.prompt)
         start = state.block_size * _there(state, hashes, len(request.prompt), others)
     return int(waits + _alone(state, len(request.prompt), start))
 

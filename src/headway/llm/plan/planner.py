@@ -51,8 +51,8 @@ class Planner:
         prior: Coefficients = DEFAULT,
         hash: Hash = chained,
     ) -> None:
-        """blocks: of the pool, of so many tokens each.  names: of what keys and values depend on besides the tokens
-        (model version, adapter).  weight: of a tenant.  prior: how long steps take, until it is learned."""
+        """blocks: of the pool, of so many tokens each.  names: of what all keys and values depend on besides the
+        tokens (the model's version).  weight: of a tenant.  prior: how long steps take, until it is learned."""
         self.state = State(policy, blocks, block_size, names, weight, prior, hash)
         self._starts: list[tuple[Instant, int, Sequence]] = []
 
@@ -123,6 +123,7 @@ class Planner:
             output,
             sequence.paid,
             sequence.attempt,
+            r.adapter,
         )
 
     def resize(self, blocks: int) -> None:

@@ -157,6 +157,7 @@ class World:
             choices=random.choice((1, 1, 1, 3)),
             salt="all" if w.salted else "",
             read_cache=random.random() < 0.9,
+            adapter=random.choice(("", "", "", "adapter")),
         )
         refused = engine.add(request, self.now)
         self.counts["arrived" if refused is None else "refused"] += 1
