@@ -208,8 +208,8 @@ PLAN = (
     bug(
         "only one choice is aborted",
         "planner",
-        "        for id in list(ids):\n            self.state.finish",
-        "        for id in list(ids)[:1]:\n            self.state.finish",
+        "        for id in ending:\n",
+        "        for id in ending[:1]:\n",
     ),
     bug(
         "a token is told twice",

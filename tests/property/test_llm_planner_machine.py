@@ -131,10 +131,10 @@ class PlannerMachine(RuleBasedStateMachine):
         )
 
     @precondition(lambda self: any(judge.told for judge in self.judges))
-    @rule(pick=picks)
-    def is_aborted(self, pick: int) -> None:
+    @rule(pick=picks, one=st.booleans())
+    def is_aborted(self, pick: int, one: bool) -> None:
         judge, id = self.one(pick)
-        judge.abort(id.request)
+        judge.abort(id.request, id.choice if one else None)
 
     @rule(request=st.integers(0, 3), at=engines)
     def somebody_unknown_is_aborted(self, request: int, at: int) -> None:

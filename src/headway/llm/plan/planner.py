@@ -89,15 +89,14 @@ class Planner:
                 self._watch(sequence)
         return None
 
-    def abort(self, request: RequestId) -> bool:
-        """All its sequences end, in whatever state they are; their blocks are free at the next step boundary. False:
-        it was over already."""
-        ids = self.state.requests.get(request)
-        if ids is None:
-            return False
-        for id in list(ids):
+    def abort(self, request: RequestId, choice: int | None = None) -> bool:
+        """All its sequences end, or that of one choice, in whatever state they are; their blocks are free at the next
+        step boundary. False: it was over already."""
+        ids = self.state.requests.get(request, [])
+        ending = [id for id in ids if choice is None or id.choice == choice]
+        for id in ending:
             self.state.finish(self.state.sequences[id])
-        return True
+        return bool(ending)
 
     def take_back(self, id: SequenceId) -> SequenceRequest | None:
         """A sequence that waits goes elsewhere, with what it has produced: `add` it there, with its choice as the

@@ -63,12 +63,12 @@ class Judge:
         self._after({})
         return refusal
 
-    def abort(self, request: RequestId) -> bool:
+    def abort(self, request: RequestId, choice: int | None = None) -> bool:
         served = self._served()
-        ids = [id for id in self.told if id.request == request]
-        existed = self.planner.abort(request)
+        ids = [id for id in self.told if id.request == request and choice in (None, id.choice)]
+        existed = self.planner.abort(request, choice)
         self._require(existed is bool(ids), f"abort said {existed} of request {request} with {len(ids)} sequences")
-        self._require(not self.planner.abort(request), "a second abort says that it was over")
+        self._require(not self.planner.abort(request, choice), "a second abort says that it was over")
         for id in ids:
             self._over(id)
         self._after(served)

@@ -129,7 +129,8 @@ class World:
             if chance() < w.arrive and len(engine.told) < MOST_WAITING:
                 self.arrives(engine)
             if chance() < w.abort and engine.told:
-                engine.abort(self.random.choice(list(engine.told)).request)
+                id = self.random.choice(list(engine.told))
+                engine.abort(id.request, id.choice if chance() < 0.3 else None)
                 self.counts["aborted"] += 1
             if chance() < w.take_back and engine.told:
                 self.moves(engine, self.engines[engine is self.engines[0]])
