@@ -117,7 +117,7 @@ class PlannerMachine(RuleBasedStateMachine):
                 self.requests,
                 tenant,
                 [token] * length + rest,
-                max_tokens,
+                max_tokens - (max_tokens == 1 and not read_cache),
                 priority,
                 self.now + within if within else NEVER,
                 itl,

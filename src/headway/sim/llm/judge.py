@@ -89,7 +89,9 @@ class Judge:
     def resize(self, blocks: int) -> None:
         self.planner.resize(blocks)
         for id in [id for id in self.told if id not in self.planner.state.sequences]:
-            self._require(len(self.told[id].tokens) + 1 > blocks * self.device.block_size, f"{id} would fit")
+            told = self.told[id]
+            need = len(told.tokens) + (told.request.max_tokens > 0)
+            self._require(need > blocks * self.device.block_size, f"{id} would fit")
             self._ended.append(self.told.pop(id).id)
         self._after({})
 
