@@ -71,8 +71,14 @@ PLAN = (
     bug(
         "tenants share without a word",
         "state",
-        'root(*self.names, "salt", salt) if salt else root(*self.names, "tenant", tenant)',
-        "root(*self.names)",
+        "root(*self.names, adapter, whose, name)",
+        "root(*self.names, adapter)",
+    ),
+    bug(
+        "adapters share without a word",
+        "state",
+        "root(*self.names, adapter, whose, name)",
+        "root(*self.names, whose, name)",
     ),
     bug(
         "a prompt that is found whole leaves nothing to compute",
@@ -202,8 +208,8 @@ PLAN = (
     bug(
         "only one choice is aborted",
         "planner",
-        "        for id in list(ids):\n            self.state.finish",
-        "        for id in list(ids)[:1]:\n            self.state.finish",
+        "        for id in ending:\n",
+        "        for id in ending[:1]:\n",
     ),
     bug(
         "a token is told twice",

@@ -160,6 +160,15 @@ def test_log_probabilities_of_a_prompt_come_in_pieces_and_once(engine: WorkerPro
     assert all(value <= 0 and len(top) == 1 for piece in pieces for value, top in piece.scores)
 
 
+def test_what_was_found_in_the_cache_is_told_with_the_first_token(engine: WorkerProcess) -> None:
+    found = []
+    for request in (1, 2):
+        start(engine, request, Generation(PROMPT, 1, GREEDY, choices=2))
+        first = next(r for r in Told(engine, 1).results[request] if isinstance(r, Token) and r.choice == 0)
+        found.append(first.cached)
+    assert found == [0, len(PROMPT) - len(PROMPT) % LANGUAGE.block_size]
+
+
 def test_an_abort_frees_all_and_is_told(engine: WorkerProcess) -> None:
     start(engine, 1, Generation(PROMPT, 900, GREEDY))
     start(engine, 2, Generation(PROMPT[3:], 4, GREEDY))

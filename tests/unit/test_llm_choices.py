@@ -82,3 +82,18 @@ def test_an_abort_takes_all_of_them_wherever_they_are(at: int) -> None:
     world.planner.check()
     world.commit()
     assert world.state.pool.in_use == 0 and not world.state.sequences and not world.state.computing
+
+
+def test_one_answer_is_aborted_and_the_others_go_on() -> None:
+    world = World(blocks=200)
+    world.add(1, prompt(WHOLE + 2), max_tokens=9, choices=3)
+    while len(world.state.running) < 3:
+        world.step()
+    world.plan()
+    assert world.planner.abort(1, 1) and not world.planner.abort(1, 1) and not world.planner.abort(1, 7)
+    world.planner.check()
+    told = len(world.tokens[SequenceId(1, 1)])
+    world.commit()
+    world.run()
+    assert {id.choice: len(tokens) for id, tokens in world.tokens.items()} == {0: 9, 1: told, 2: 9}
+    assert world.planner.abort(1) is False

@@ -428,3 +428,32 @@ def test_the_same_calls_give_the_same_plans():
         return plans
 
     assert story() == story()
+
+
+@pytest.mark.parametrize("ahead", [False, True])
+def test_max_tokens_0_for_log_probabilities_of_the_prompt_computes_it_and_brings_no_token(ahead: bool):
+    world = World(blocks=4, max_context=16, max_step_tokens=12)
+    world.add(1, prompt(16), max_tokens=0, read_cache=False)
+    rows = []
+    while world.state.sequences or world.plans:
+        for _ in range(1 + ahead):
+            rows += world.plan().rows
+        while world.plans:
+            assert world.commit() == []
+    assert [(row.start, row.size, row.samples) for row in rows] == [(0, 12, False), (12, 4, False)]
+    assert world.ends == {SequenceId(1): End.LENGTH} and world.state.pool.in_use == 0
+    assert world.state.room.lengths.seen == 0, "it is no answer"
+    refused = world.add(2, prompt(17), max_tokens=0, read_cache=False)
+    assert refused is not None and "17 together, and the context holds 16" in refused.message
+
+
+def test_a_prompt_that_is_only_scored_needs_no_room_for_a_token():
+    world = World(blocks=4)
+    assert world.add(1, prompt(16), max_tokens=0, read_cache=False) is None
+    refused = world.add(2, prompt(17), max_tokens=0, read_cache=False)
+    assert refused is not None and refused.message == "the prompt has 17 tokens: the pool holds 16"
+    refused = world.add(2, prompt(5), max_tokens=0, read_cache=False, choices=2)
+    assert refused is not None and refused.message == "n must be 1 where max_tokens is 0, not 2"
+    world.planner.resize(4)
+    world.run()
+    assert world.ends == {SequenceId(1): End.LENGTH}

@@ -240,6 +240,8 @@ FACES: dict[Outcome, Face] = {
     Outcome.INVALID_INPUT: Face(400, False, "the model refused the input"),
 }
 
+LONGEST_MESSAGE = 600
+"""Characters."""
 _OPENAI_TYPES = {401: "authentication_error", 403: "permission_error", 429: "rate_limit_error"}
 _encode = msgspec.json.Encoder().encode
 
@@ -259,9 +261,15 @@ def oip_body(error: HeadwayError, request_id: str) -> dict[str, object]:
 
 
 def openai_body(error: HeadwayError) -> dict[str, object]:
+    """At most about 3 KiB, whatever a client's own words in it are."""
     fallback = "invalid_request_error" if error.http_status < 500 else "server_error"
     kind = _OPENAI_TYPES.get(error.http_status, fallback)
-    return {"error": {"message": error.message, "type": kind, "param": error.param, "code": error.code}}
+    return {"error": {"message": _short(error.message), "type": kind, "param": error.param, "code": error.code}}
+
+
+def _short(message: str) -> str:
+    """JSON may write a character in six letters, or in four bytes."""
+    return message if len(message) <= LONGEST_MESSAGE else message[:LONGEST_MESSAGE] + "..."
 
 
 def _retry_headers(error: HeadwayError) -> tuple[tuple[bytes, bytes], ...]:

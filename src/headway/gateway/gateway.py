@@ -30,8 +30,12 @@ from headway.gateway.router import Router, path_of
 from headway.gateway.routes import Explain, Metrics, Reload, Routes, Statistics
 from headway.gateway.text.api import TextApi
 from headway.gateway.text.languages import Languages
+from headway.gateway.text.pages import TokenPages
 from headway.gateway.tracing import trace_id
 from headway.wire.messages import Reply, StreamChunk, ToGateway, ToRuntime, VersionStatus
+
+OPENAI = (b"/v1/", b"/tokenize", b"/detokenize")
+"""Beginnings of paths whose errors have OpenAI's shape."""
 
 log = logging.getLogger("headway.gateway")
 
@@ -82,6 +86,7 @@ class Gateway:
             self._calls,
             self._embeddings,
             text,
+            TokenPages(self.catalog, self._languages, _error_response),
             self._fallbacks,
             self._keyed,
             access,
@@ -221,5 +226,5 @@ def without_bodies(limits: Limits) -> Limits:
 
 
 def _error_response(error: HeadwayError, request: Request) -> Response:
-    openai = path_of(request.target).startswith(b"/v1/")
+    openai = path_of(request.target).startswith(OPENAI)
     return error_response(error, openai=openai, request_id=request.id)

@@ -32,6 +32,7 @@ from headway.gateway.reloading import reload
 from headway.gateway.rendering import render
 from headway.gateway.router import Parameters, RouteHandler, Router
 from headway.gateway.text.api import TextApi
+from headway.gateway.text.pages import TokenPages, is_language_model
 
 EXTENSIONS = ("binary_tensor_data", "model_configuration", "parameters", "schedule_policy")
 """Those that always work. schedule_policy: the request parameters `priority` and `timeout`."""
@@ -58,6 +59,7 @@ class Routes:
         calls: Calls,
         embeddings: EmbeddingsApi,
         text: TextApi,
+        pages: TokenPages,
         fallbacks: Fallbacks,
         keyed: KeyedCalls,
         access: Access,
@@ -79,6 +81,7 @@ class Routes:
         self._calls = calls
         self._embeddings = embeddings
         self._text = text
+        self._pages = pages
         self._fallbacks = fallbacks
         self._keyed = keyed
         self.access = access
@@ -114,6 +117,8 @@ class Routes:
         add("POST", "/v1/embeddings", self.embeddings)
         add("POST", "/v1/chat/completions", self.chat)
         add("POST", "/v1/completions", self.completion)
+        add("POST", "/tokenize", self.tokenize)
+        add("POST", "/detokenize", self.detokenize)
         add("GET", "/health", self.health)
         add("GET", "/ready", self.ready)
         self._add_admin(router, self._gate.before)
@@ -230,12 +235,16 @@ class Routes:
     def generate(self, request: Request, at: Parameters) -> Pending:
         caller, version = self._asked(request, at)
         refuse_key(request)
+        if is_language_model(version):
+            return self._text.generate(request, caller, version, stream=False)
         options = read_options(request, caller, {})
         return stream.generate(self._calls, self._fallbacks, version, request, options)
 
     def generate_stream(self, request: Request, at: Parameters) -> Pending:
         caller, version = self._asked(request, at)
         refuse_key(request)
+        if is_language_model(version):
+            return self._text.generate(request, caller, version, stream=True)
         options = read_options(request, caller, {})
         return stream.generate_stream(self._calls, self._fallbacks, version, request, options)
 
@@ -259,6 +268,12 @@ class Routes:
 
     def completion(self, request: Request, at: Parameters) -> Pending:
         return self._text.completion(request, self.access(request))
+
+    def tokenize(self, request: Request, at: Parameters) -> Pending:
+        return self._pages.tokenize(request, self.access(request))
+
+    def detokenize(self, request: Request, at: Parameters) -> Pending:
+        return self._pages.detokenize(request, self.access(request))
 
     # -- operation --------------------------------------------------------------------------------
 
@@ -339,7 +354,11 @@ class Routes:
         return caller, self._version(at)
 
     def _model_entry(self, name: str) -> dict[str, Any]:
-        return {"id": name, "object": "model", "created": self._started, "owned_by": "headway"}
+        entry = {"id": name, "object": "model", "created": self._started, "owned_by": "headway"}
+        meta = self._catalog.version(name, None).meta
+        if meta is not None and meta.language is not None:
+            entry["max_model_len"] = meta.language.context
+        return entry
 
 
 def _json(body: dict[str, Any] | list[Any], status: int = 200) -> Response:

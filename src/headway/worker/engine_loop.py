@@ -203,8 +203,8 @@ def _values(step: Step) -> dict[RequestId, tuple[Result, ...]]:
     for scores in step.scores:
         told = [(each.logprob, each.top) for each in scores.scores]
         values.setdefault(scores.id.request, []).append(PromptScores(scores.start, told))
-    for id, position, token, logprob, end in step.tokens:
+    for id, position, token, logprob, end, cached in step.tokens:
         value, top = (None, ()) if logprob is None else (logprob.logprob, logprob.top)
-        result = Token(id.choice, position, token, value, top, SHOWN[end])
+        result = Token(id.choice, position, token, value, top, SHOWN[end], cached)
         values.setdefault(id.request, []).append(result)
     return {request: tuple(results) for request, results in values.items()}

@@ -59,7 +59,7 @@ class Answer:
         self._wanted = wanted
         self._prompts = prompts
         self._form = form
-        self._sampling = wanted.with_ends(language.tokenizer.stops)
+        self._sampling = wanted.with_ends(language.tokenizer.stops, form is not None)
         vocabulary = language.shown if wanted.special else language.hidden
         self._journals = [
             Journal(
@@ -322,6 +322,8 @@ class Answer:
             self._timer = None
         for call in self._shared:
             call.listener = None
+        if self._stream is not None:
+            self._stream.source = None  # or each would keep the other
 
     def _set_timer(self) -> None:
         self._quiet = True

@@ -114,6 +114,16 @@ class CompletionBody(Body, kw_only=True):
     suffix: str | None = None
 
 
+class GenerateBody(Body, kw_only=True):
+    """Of the Open Inference Protocol."""
+
+    text_input: str
+    id: str | None = None
+    echo: bool | None = None
+    logprobs: int | None = None
+    details: bool | None = None
+
+
 class TokenizeBody(msgspec.Struct, kw_only=True):
     """Of a text, or of a chat."""
 

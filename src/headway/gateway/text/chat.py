@@ -7,7 +7,7 @@ from typing import Any
 
 from headway.gateway.errors import HeadwayError, openai_body
 from headway.gateway.text.journal import Delta, Score
-from headway.gateway.text.surface import DONE, Surface, encode, event, number, text_of
+from headway.gateway.text.surface import DONE, PromptTable, Surface, encode, event, number, reason, text_of
 from headway.gateway.text.tools import Call, ToolParser
 from headway.llm.text.vocabulary import TokenBytes
 
@@ -27,9 +27,10 @@ class Chat(Surface):
         usage: bool = False,
         said: str = "",
         parser: Callable[[], ToolParser | None] = NO_TOOLS,
+        tables: Sequence[PromptTable] = (),
     ) -> None:
+        super().__init__(vocabulary, tables)
         self._identity = identity
-        self._vocabulary = vocabulary
         self._scores = scores
         self._usage = usage
         self._said = said
@@ -56,8 +57,8 @@ class Chat(Surface):
         if parser is not None:
             text, calls = parser.finish()
             before = self._parsed(index, text, calls, None, usage)
-            end = parser.reason(end)
-        return before + self._chunk(index, {}, None, end, usage)
+            end = parser.reason(reason(end))
+        return before + self._chunk(index, {}, None, reason(end), usage)
 
     def end(self, usage: dict[str, Any]) -> bytes:
         if not self._usage:
@@ -70,12 +71,11 @@ class Chat(Surface):
     def whole(self, answers: Sequence[tuple[Delta, str]], usage: dict[str, Any]) -> bytes:
         choices = [self._choice(index, delta, end) for index, (delta, end) in enumerate(answers)]
         head = {name: value for name, value in self._identity.items() if name != "id"}
-        return encode(
-            {"id": self._identity["id"], "object": "chat.completion", **head, "choices": choices, "usage": usage}
-        )
+        told = {"id": self._identity["id"], "object": "chat.completion", **head, "choices": choices, "usage": usage}
+        return encode({**told, "prompt_logprobs": self._tables[0].rows} if self._tables else told)
 
     def _choice(self, index: int, delta: Delta, end: str) -> dict[str, Any]:
-        text, calls = delta.text, list[Call]()
+        text, calls, end = delta.text, list[Call](), reason(end)
         parser = self._parser(index)
         if parser is not None:
             text, calls = parser.feed(delta.text)

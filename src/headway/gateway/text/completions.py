@@ -7,7 +7,7 @@ from typing import Any
 
 from headway.gateway.errors import HeadwayError, openai_body
 from headway.gateway.text.journal import Delta, Score
-from headway.gateway.text.surface import DONE, Surface, encode, event, number, text_of
+from headway.gateway.text.surface import DONE, PromptTable, Surface, encode, event, number, reason, text_of
 from headway.llm.text.detokenize import Detokenizer
 from headway.llm.text.vocabulary import TokenBytes
 from headway.wire.generation import PromptScores
@@ -16,9 +16,9 @@ from headway.wire.generation import PromptScores
 class Told:
     """A prompt that is told before its answers: its text, and its tokens with what is known of them so far."""
 
-    def __init__(self, ids: Sequence[int], text: str | None, vocabulary: TokenBytes) -> None:
-        """text: None = as the tokens say, without a character that only an answer could complete. Takes time by the
-        prompt's length."""
+    def __init__(self, ids: Sequence[int], text: str | None, vocabulary: TokenBytes, most: int = 0) -> None:
+        """text: None = as the tokens say, without a character that only an answer could complete.  most: tokens told of
+        each position. Takes time by the prompt's length."""
         stream, pieces = Detokenizer(vocabulary), []
         self.offsets = []
         for token in ids:
@@ -31,6 +31,7 @@ class Told:
         self.tops: list[dict[str, float] | None] = [None]
         self._ids = ids
         self._vocabulary = vocabulary
+        self._most = most
 
     def add(self, scores: PromptScores) -> None:
         for logprob, top in scores.scores:
@@ -38,7 +39,7 @@ class Told:
                 return
             token = self._ids[len(self.logprobs)]
             self.logprobs.append(number(logprob))
-            self.tops.append(top_of(self._vocabulary, token, logprob, top))
+            self.tops.append(top_of(self._vocabulary, token, logprob, top[: self._most]))
 
     def as_json(self) -> dict[str, list[Any]]:
         return {
@@ -61,9 +62,9 @@ class Completions(Surface):
         scores: bool = False,
         usage: bool = False,
         prompts: Sequence[Told] = (),
+        tables: Sequence[PromptTable] = (),
     ) -> None:
-        self._identity = identity
-        self._vocabulary = vocabulary
+        super().__init__(vocabulary, tables)
         self._choices = choices
         self._scores = scores
         self._usage = usage
@@ -73,6 +74,7 @@ class Completions(Surface):
         self._head = encode(self._object)[:-1] + b',"choices":['
 
     def scored(self, place: int, scores: PromptScores) -> None:
+        super().scored(place, scores)
         if self._prompts:
             self._prompts[place].add(scores)
 
@@ -87,7 +89,7 @@ class Completions(Surface):
         return self._chunk(index, delta.text, logprobs, None, usage)
 
     def finish(self, index: int, end: str, usage: dict[str, Any] | None) -> bytes:
-        return self._chunk(index, "", None, end, usage)
+        return self._chunk(index, "", None, reason(end), usage)
 
     def end(self, usage: dict[str, Any]) -> bytes:
         if not self._usage:
@@ -111,7 +113,10 @@ class Completions(Surface):
             if logprobs is not None:
                 before = prompt.as_json()
                 logprobs = {name: before[name] + logprobs[name] for name in before}
-        return {"text": text, "index": index, "logprobs": logprobs, "finish_reason": end}
+        choice = {"text": text, "index": index, "logprobs": logprobs, "finish_reason": reason(end)}
+        if self._tables:
+            choice["prompt_logprobs"] = self._tables[index // self._choices].rows
+        return choice
 
     def _offset(self, index: int) -> int:
         """Where an answer's text begins."""

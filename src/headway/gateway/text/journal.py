@@ -13,6 +13,8 @@ from headway.llm.text.detokenize import Vocabulary
 from headway.llm.text.stream import TextStream
 from headway.wire.generation import Token
 
+MATCHED = "matched"
+"""The end of an answer that a stop string ended."""
 BYTES_OF_TOKEN, BYTES_OF_SCORE = 36, 120
 """What is held for a token whose text is not made yet, about: a number, and each log probability told with it."""
 
@@ -39,7 +41,7 @@ class Delta(NamedTuple):
 
 
 class Journal:
-    """tokens: of one answer. end: "" while it goes on, then "stop" or "length".
+    """tokens: of one answer. end: "" while it goes on, then "stop", "length" or `MATCHED`.
 
     done: all its text is made. matched: the stop string that ended it. held: bytes that wait to be told, about.
     """
@@ -123,14 +125,14 @@ class Journal:
             if not (ends or self._silent):
                 self._feed(token)
                 if self.matched is not None:
-                    self._finish("stop")
+                    self._finish(MATCHED)
                     return
             elif self._scores:
                 self._scores.popleft()
         if self.end and self._at == len(self.tokens):
             piece = self._stream.finish()
             self._add(piece.text, piece.tokens)
-            self._finish("stop" if self.matched is not None else self.end)
+            self._finish(MATCHED if self.matched is not None else self.end)
 
     def drain(self) -> Delta | None:
         """What there is more of since this was asked last."""

@@ -71,10 +71,11 @@ def _template(tokenizer: Tokenizer) -> ChatTemplate:
 
 
 class Languages:
-    """pool: threads that load them, and make prompts."""
+    """pool: threads that load them, and make prompts.  forms: threads that look at what forms are asked for."""
 
     def __init__(self) -> None:
         self.pool = ThreadPoolExecutor(THREADS, thread_name_prefix="headway-text")
+        self.forms = ThreadPoolExecutor(THREADS, thread_name_prefix="headway-forms")
         self._loaded: dict[str, Future[Language]] = {}
 
     def want(self, source: str) -> Future[Language]:
@@ -86,6 +87,7 @@ class Languages:
 
     def close(self) -> None:
         self.pool.shutdown(wait=False, cancel_futures=True)
+        self.forms.shutdown(wait=False, cancel_futures=True)
 
 
 def of(future: Future[Language]) -> Language:

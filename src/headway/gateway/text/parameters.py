@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from secrets import randbits
 
 from headway.gateway.errors import BadRequest
-from headway.gateway.text.bodies import LONGEST_NAME, Body, ChatBody, CompletionBody, shown
+from headway.gateway.text.bodies import LONGEST_NAME, Body, ChatBody, CompletionBody, GenerateBody, shown
 from headway.llm.sample.params import MOST_LOGPROBS, ParamError, SamplingParams
 from headway.wire.generation import LanguageMeta
 
@@ -54,9 +54,9 @@ class Wanted:
     include_usage: bool = False
     continuous_usage: bool = False
 
-    def with_ends(self, ends: tuple[int, ...]) -> SamplingParams:
-        """ends: the model's own."""
-        if not self.ends:
+    def with_ends(self, ends: tuple[int, ...], formed: bool) -> SamplingParams:
+        """ends: the model's own.  formed: the answer has a form, whose end is one of those."""
+        if not self.ends and not formed:
             return self.sampling
         return replace(self.sampling, stops=tuple(dict.fromkeys((*ends, *self.sampling.stops))))
 
@@ -100,6 +100,14 @@ def of_completion(body: CompletionBody, meta: LanguageMeta, targets: tuple[int, 
     return _wanted(body, meta, body.max_tokens, body.logprobs, targets, bool(body.echo))
 
 
+def of_generate(body: GenerateBody, meta: LanguageMeta, targets: tuple[int, int], stream: bool) -> Wanted:
+    """Raises BadRequest."""
+    if body.logprobs is not None:
+        _within("logprobs", body.logprobs, 0, MOST_LOGPROBS)
+    _check_most("max_tokens", body.max_tokens, meta, least=1)
+    return replace(_wanted(body, meta, body.max_tokens, body.logprobs, targets, echo=False), stream=stream)
+
+
 def _wanted(
     body: Body, meta: LanguageMeta, most: int | None, scores: int | None, targets: tuple[int, int], echo: bool
 ) -> Wanted:
@@ -133,7 +141,7 @@ def _wanted(
         ends=not body.ignore_eos,
         special=body.skip_special_tokens is False,
         scores=scores,
-        prompt_scores=body.prompt_logprobs if body.prompt_logprobs is not None or not echo else scores,
+        prompt_scores=_most_of(body.prompt_logprobs, scores if echo else None),
         echo=echo,
         truncate=body.truncate_prompt_tokens,
         salt=body.cache_salt or "",
@@ -179,6 +187,10 @@ def _sampling(body: Body, meta: LanguageMeta, most: int | None, scores: int | No
     except ParamError as error:
         raise BadRequest(shown(str(error), 300), param=error.param) from None
     return sampling
+
+
+def _most_of(*counts: int | None) -> int | None:
+    return max((count for count in counts if count is not None), default=None)
 
 
 def _check_most(name: str, most: int | None, meta: LanguageMeta, least: int) -> None:

@@ -7,10 +7,9 @@ numbers holds the interpreter for as long as everybody else's tokens would take.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Any
 
 import msgspec
-from msgspec import Meta
 
 from headway.gateway.errors import BadRequest, TooLong
 from headway.gateway.text.bodies import ChatBody, CompletionBody, shown, wrong
@@ -23,11 +22,10 @@ MOST_PROMPTS = 1024
 MOST_ANSWERS = 8 * MOST_CHOICES
 """Of all prompts together."""
 
-Ids = list[Annotated[int, Meta(ge=0, le=2**31)]]
 _text = msgspec.json.Decoder(str)
 _texts = msgspec.json.Decoder(list[str])
-_ids = msgspec.json.Decoder(Ids)
-_lists = msgspec.json.Decoder(list[Ids])
+_ids = msgspec.json.Decoder(list[int])
+_lists = msgspec.json.Decoder(list[list[int]])
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +56,7 @@ def of_completion(body: CompletionBody, wanted: Wanted, language: Language, meta
             param="n",
         )
     special = body.add_special_tokens is not False
-    prompts = [_of_text(text, special, wanted, language, meta, "prompt") for text in texts]
+    prompts = [of_text(text, special, wanted, language, meta, "prompt") for text in texts]
     return prompts + [_of_ids(given, wanted, meta, "prompt") for given in ids]
 
 
@@ -66,13 +64,13 @@ def of_chat(body: ChatBody, wanted: Wanted, language: Language, meta: LanguageMe
     """Raises BadRequest."""
     text = chat_text(body, language)
     special = body.add_special_tokens is True
-    made = _of_text(text, special, wanted, language, meta, "messages")
+    made = of_text(text, special, wanted, language, meta, "messages")
     return [Prompt(made.ids, made.most)]
 
 
 def chat_text(body: ChatBody, language: Language) -> str:
     """What the model's template makes of the messages. Raises BadRequest."""
-    from headway.llm.text.template import TemplateError
+    from headway.llm.text.template import TAKEN, TemplateError
 
     messages = checked_messages(body.messages)
     tools = checked_tools(body.tools) if body.tool_choice != "none" else None
@@ -91,6 +89,8 @@ def chat_text(body: ChatBody, language: Language) -> str:
             param="continue_final_message",
         )
     values: dict[str, Any] = dict(body.chat_template_kwargs or {})
+    if taken := [name for name in (*TAKEN, "self") if name in values]:
+        raise BadRequest(f"{taken[0]} is not for chat_template_kwargs", param="chat_template_kwargs")
     if body.documents is not None:
         values["documents"] = body.documents
     try:
@@ -139,8 +139,8 @@ def _given(raw: msgspec.Raw) -> tuple[list[str], list[list[int]]]:
         raise BadRequest(refused.message, param="prompt") from None
 
 
-def _of_text(text: str, special: bool, wanted: Wanted, language: Language, meta: LanguageMeta, param: str) -> Prompt:
-    """special: with what the model wants around a text by itself."""
+def of_text(text: str, special: bool, wanted: Wanted, language: Language, meta: LanguageMeta, param: str) -> Prompt:
+    """special: with what the model wants around a text by itself. Raises BadRequest."""
     least = len(text) // language.longest // 4  # a normalizer may make less of a text, and never so much less
     if least > meta.context and wanted.truncate is None:
         raise TooLong(
@@ -163,8 +163,8 @@ def _of_ids(ids: list[int], wanted: Wanted, meta: LanguageMeta, param: str) -> P
     if kept is not None:
         ids = ids[-kept:]
         most = most_of(kept, wanted, meta, param)
-    if max(ids) >= meta.vocabulary:
-        at = next(place for place, token in enumerate(ids) if token >= meta.vocabulary)
+    if max(ids) >= meta.vocabulary or min(ids) < 0:
+        at = next(place for place, token in enumerate(ids) if not 0 <= token < meta.vocabulary)
         raise BadRequest(
             f"{param}: token id {ids[at]} at position {at} is outside of 0 to {meta.vocabulary - 1}", param=param
         )

@@ -10,7 +10,7 @@ import msgspec
 
 from headway.gateway.errors import HeadwayError
 from headway.gateway.stream import sse
-from headway.gateway.text.journal import Delta
+from headway.gateway.text.journal import MATCHED, Delta
 from headway.llm.text.vocabulary import TokenBytes
 from headway.wire.generation import PromptScores
 
@@ -21,8 +21,37 @@ KEEP_ALIVE = b": keep-alive\n\n"
 encode = msgspec.json.Encoder().encode
 
 
+class PromptTable:
+    """What the tokens of a prompt were found to be worth, as they become known (`prompt_logprobs`). most: tokens told
+    of each position beside its own."""
+
+    def __init__(self, ids: Sequence[int], vocabulary: TokenBytes, most: int) -> None:
+        self.rows: list[dict[str, Any] | None] = [None]
+        """The first has nothing: nothing was before it."""
+        self._ids = ids
+        self._vocabulary = vocabulary
+        self._most = most
+
+    def add(self, scores: PromptScores) -> None:
+        for logprob, top in scores.scores[: len(self._ids) - len(self.rows)]:
+            own = self._ids[len(self.rows)]
+            self.rows.append(
+                {str(token): self._told(token, value) for token, value in (*top[: self._most], (own, logprob))}
+            )
+
+    def _told(self, token: int, logprob: float) -> dict[str, Any]:
+        return {"logprob": number(logprob), "decoded_token": text_of(self._vocabulary, token)}
+
+
 class Surface(ABC):
-    """Of one reply: what is told of its answers, streamed or whole. Answers are known by their index in the reply."""
+    """Of one reply: what is told of its answers, streamed or whole. Answers are known by their index in the reply.
+
+    tables: of each prompt, where they were asked for.
+    """
+
+    def __init__(self, vocabulary: TokenBytes, tables: Sequence[PromptTable] = ()) -> None:
+        self._vocabulary = vocabulary
+        self._tables = tables
 
     @abstractmethod
     def begin(self, index: int) -> bytes:
@@ -34,7 +63,7 @@ class Surface(ABC):
 
     @abstractmethod
     def finish(self, index: int, end: str, usage: dict[str, Any] | None) -> bytes:
-        """An answer is at its end, "stop" or "length", once."""
+        """An answer is at its end, as `Journal` has it, once."""
 
     @abstractmethod
     def end(self, usage: dict[str, Any]) -> bytes:
@@ -50,6 +79,13 @@ class Surface(ABC):
 
     def scored(self, place: int, scores: PromptScores) -> None:
         """Log probabilities of a prompt; place: which of them."""
+        if self._tables:
+            self._tables[place].add(scores)
+
+
+def reason(end: str) -> str:
+    """Why an answer ended, in OpenAI's words."""
+    return "stop" if end == MATCHED else end
 
 
 def number(logprob: float) -> float:

@@ -12,7 +12,6 @@ from collections.abc import Callable
 from typing import NamedTuple
 from uuid import uuid4
 
-
 OPEN, CLOSE = "<tool_call>", "</tool_call>"
 
 
@@ -134,8 +133,8 @@ class Tagged(ToolParser):
 
 
 class Objects(ToolParser):
-    """JSON objects `{"name": ..., "parameters": {...}}`, one after another, with nothing but `around` between: all of an
-    answer as Llama 3 writes calls, or the array that a form made it write. What does not begin so is text."""
+    """JSON objects `{"name": ..., "parameters": {...}}`, one after another, with nothing but `around` between: all of
+    an answer as Llama 3 writes calls, or the array that a form made it write. What does not begin so is text."""
 
     def __init__(
         self,

@@ -22,7 +22,10 @@ def refusal(state: State, request: SequenceRequest, now: Instant) -> Refusal | N
     if request.choices > policy.max_choices:
         return Refusal("invalid_n", f"n must be at most {policy.max_choices}, not {request.choices}")
     produced = len(request.output)
-    if request.max_tokens <= produced:
+    scores = request.max_tokens == 0 and not produced and not request.read_cache
+    if scores and request.choices > 1:
+        return Refusal("invalid_n", f"n must be 1 where max_tokens is 0, not {request.choices}")
+    if request.max_tokens <= produced and not scores:
         return Refusal("invalid_max_tokens", f"max_tokens must be at least {produced + 1}, not {request.max_tokens}")
     if length + request.max_tokens > policy.max_context:
         return Refusal(
@@ -31,7 +34,9 @@ def refusal(state: State, request: SequenceRequest, now: Instant) -> Refusal | N
             f" {length + request.max_tokens} together, and the context holds {policy.max_context}",
         )
     most = state.pool.usable * state.block_size
-    if length + produced + 1 > most:
+    if scores and length > most:
+        return Refusal("context_length_exceeded", f"the prompt has {length} tokens: the pool holds {most}")
+    if length + produced + 1 > most and not scores:
         before = f" with {produced} tokens of output" if produced else ""
         return Refusal(
             "context_length_exceeded",
@@ -91,7 +96,7 @@ def first_token(state: State, request: SequenceRequest, left: Duration) -> int:
     hashes: list[bytes] = []
     start = 0
     if policy.prefix_cache and request.read_cache:
-        state.cache.extend(state.root(request.tenant, request.salt), hashes, request.prompt)
+        state.cache.extend(state.root(request.tenant, request.salt, request.adapter), hashes, request.prompt)
         start = state.block_size * _there(state, hashes, len(request.prompt), others)
     return int(waits + _alone(state, len(request.prompt), start))
 

@@ -39,7 +39,7 @@ SLACK = 64
 class Planner:
     """state: for those who look; only the planner changes it."""
 
-    __slots__ = ("_starts", "state")
+    __slots__ = ("_scored", "_starts", "state")
 
     def __init__(
         self,
@@ -51,10 +51,12 @@ class Planner:
         prior: Coefficients = DEFAULT,
         hash: Hash = chained,
     ) -> None:
-        """blocks: of the pool, of so many tokens each.  names: of what keys and values depend on besides the tokens
-        (model version, adapter).  weight: of a tenant.  prior: how long steps take, until it is learned."""
+        """blocks: of the pool, of so many tokens each.  names: of what all keys and values depend on besides the
+        tokens (the model's version).  weight: of a tenant.  prior: how long steps take, until it is learned."""
         self.state = State(policy, blocks, block_size, names, weight, prior, hash)
         self._starts: list[tuple[Instant, int, Sequence]] = []
+        self._scored: list[Sequence] = []
+        """That want no tokens, and whose prompts are computed: the next plan tells that they have ended."""
 
     # -- what comes and goes -----------------------------------------------------------------
 
@@ -89,15 +91,14 @@ class Planner:
                 self._watch(sequence)
         return None
 
-    def abort(self, request: RequestId) -> bool:
-        """All its sequences end, in whatever state they are; their blocks are free at the next step boundary. False:
-        it was over already."""
-        ids = self.state.requests.get(request)
-        if ids is None:
-            return False
-        for id in list(ids):
+    def abort(self, request: RequestId, choice: int | None = None) -> bool:
+        """All its sequences end, or that of one choice, in whatever state they are; their blocks are free at the next
+        step boundary. False: it was over already."""
+        ids = self.state.requests.get(request, [])
+        ending = [id for id in ids if choice is None or id.choice == choice]
+        for id in ending:
             self.state.finish(self.state.sequences[id])
-        return True
+        return bool(ending)
 
     def take_back(self, id: SequenceId) -> SequenceRequest | None:
         """A sequence that waits goes elsewhere, with what it has produced: `add` it there, with its choice as the
@@ -123,6 +124,7 @@ class Planner:
             output,
             sequence.paid,
             sequence.attempt,
+            r.adapter,
         )
 
     def resize(self, blocks: int) -> None:
@@ -131,7 +133,7 @@ class Planner:
         state.pool.resize(blocks)
         most = blocks * state.block_size
         for sequence in list(state.sequences.values()):
-            if sequence.status is not RUNNING and len(sequence.tokens) + 1 > most:
+            if sequence.status is not RUNNING and len(sequence.tokens) + (sequence.max_tokens > 0) > most:
                 state.end(sequence, End.TOO_LONG)
 
     # -- a step ------------------------------------------------------------------------------
@@ -143,6 +145,10 @@ class Planner:
         if len(state.plans) == MOST_PLANS:
             raise ValueError(f"{MOST_PLANS} plans are without results")
         self._expire(now)
+        for sequence in self._scored:
+            if sequence.status is RUNNING:
+                state.end(sequence, End.LENGTH)
+        self._scored.clear()
         rows, chunks = self._fill(now)
         if not rows and not chunks and not state.plans and state.running:
             unlock(state)
@@ -164,7 +170,7 @@ class Planner:
             state.policy.oldest_part,
         )
         for sequence in state.running.values():
-            if sequence.to_prefill > 1 or (sequence.to_prefill == 1 and not sequence.confirmed):
+            if sequence.to_prefill and not _streams(sequence):
                 prefill.add(sequence)
         admit(state, prefill, len(rows), sum(s.computed for s in rows), limit)
         if state.preempted:
@@ -229,11 +235,12 @@ class Planner:
             at = sequence.computed
             last = at + count == len(sequence.tokens)
             tokens = sequence.tokens[at : at + count]
-            rows.append(Row(sequence.id, sequence.attempt, at, count, tokens, sequence.blocks, last))
+            samples = last and sequence.max_tokens > 0
+            rows.append(Row(sequence.id, sequence.attempt, at, count, tokens, sequence.blocks, samples))
             sequence.computed = at + count
             if at < sequence.reached:
                 state.counts.recomputed += min(at + count, sequence.reached) - at
-            sequence.pending += last
+            sequence.pending += samples
             sequence.last_plan = number
             prefill += count
             context += at + count
@@ -276,6 +283,8 @@ class Planner:
                 self._keep(sequence, before, end // size)
             if row.samples and token is not None:
                 emitted.append(self._emit(sequence, token, now))
+            elif sequence.max_tokens == 0 and end == sequence.num_prompt:
+                self._scored.append(sequence)
         state.ran(plan.number)
         return emitted
 
@@ -344,7 +353,10 @@ class Planner:
 
 
 def _streams(sequence: Sequence) -> bool:
-    """Whether all that is known of it is computed or under way but for the last token, and it has begun to answer."""
-    return len(sequence.tokens) + sequence.pending - sequence.computed == 1 and (
-        sequence.pending > 0 or sequence.confirmed > 0
+    """Whether all that is known of it is computed or under way but for the last token, and it has begun to answer.
+    Who wants no answer never does."""
+    return (
+        len(sequence.tokens) + sequence.pending - sequence.computed == 1
+        and (sequence.pending > 0 or sequence.confirmed > 0)
+        and sequence.max_tokens > 0
     )

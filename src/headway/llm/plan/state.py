@@ -82,7 +82,7 @@ class State:
         prior: Coefficients = DEFAULT,
         hash: Hash = chained,
     ) -> None:
-        """names: of what the keys and values depend on besides the tokens: model version, adapter."""
+        """names: of what all keys and values depend on besides the tokens: the model's version."""
         self.policy = policy
         self.names = names
         self.tenants = Tenants(weight)
@@ -113,13 +113,14 @@ class State:
         """That hold so many tokens."""
         return -(-tokens // self.cache.block_size)
 
-    def root(self, tenant: Tenant, salt: str) -> bytes:
-        """Where chains of hashes begin of those that share what they computed: those of a salt, or of a tenant. Who
-        takes a tenant's name for a salt shares nothing with it."""
-        return root(*self.names, "salt", salt) if salt else root(*self.names, "tenant", tenant)
+    def root(self, tenant: Tenant, salt: str, adapter: str = "") -> bytes:
+        """Where chains of hashes begin of those that share what they computed: those of an adapter and of a salt, or of
+        a tenant. Who takes a tenant's name for a salt shares nothing with it."""
+        whose, name = ("salt", salt) if salt else ("tenant", tenant)
+        return root(*self.names, adapter, whose, name)
 
     def root_of(self, sequence: Sequence) -> bytes:
-        return self.root(sequence.account.tenant, sequence.request.salt)
+        return self.root(sequence.account.tenant, sequence.request.salt, sequence.request.adapter)
 
     # -- coming to run -----------------------------------------------------------------------
 

@@ -63,12 +63,12 @@ class Judge:
         self._after({})
         return refusal
 
-    def abort(self, request: RequestId) -> bool:
+    def abort(self, request: RequestId, choice: int | None = None) -> bool:
         served = self._served()
-        ids = [id for id in self.told if id.request == request]
-        existed = self.planner.abort(request)
+        ids = [id for id in self.told if id.request == request and choice in (None, id.choice)]
+        existed = self.planner.abort(request, choice)
         self._require(existed is bool(ids), f"abort said {existed} of request {request} with {len(ids)} sequences")
-        self._require(not self.planner.abort(request), "a second abort says that it was over")
+        self._require(not self.planner.abort(request, choice), "a second abort says that it was over")
         for id in ids:
             self._over(id)
         self._after(served)
@@ -89,7 +89,9 @@ class Judge:
     def resize(self, blocks: int) -> None:
         self.planner.resize(blocks)
         for id in [id for id in self.told if id not in self.planner.state.sequences]:
-            self._require(len(self.told[id].tokens) + 1 > blocks * self.device.block_size, f"{id} would fit")
+            told = self.told[id]
+            need = len(told.tokens) + (told.request.max_tokens > 0)
+            self._require(need > blocks * self.device.block_size, f"{id} would fit")
             self._ended.append(self.told.pop(id).id)
         self._after({})
 

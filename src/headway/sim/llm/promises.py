@@ -44,13 +44,14 @@ class Before:
 def refusal(state: State, request: SequenceRequest, refused: Refusal | None) -> None:
     """What can never be served is refused, and nothing else but for its deadline."""
     length, most = len(request.prompt), state.pool.usable * state.block_size
-    never = length + request.max_tokens > state.policy.max_context or length + len(request.output) + 1 > most
+    need = length + len(request.output) + (request.max_tokens > 0)
+    never = length + request.max_tokens > state.policy.max_context or need > most
     if refused is None:
         require(not never, f"{length} tokens can never fit, and are taken")
     elif refused.code == "context_length_exceeded":
         require(never, f"{length} tokens fit, and are refused: {refused.message}")
     elif refused.code == "invalid_n":
-        require(request.choices > state.policy.max_choices, refused.message)
+        require(request.choices > (state.policy.max_choices if request.max_tokens else 1), refused.message)
     else:
         require(
             refused.code == "deadline_unmeetable" and (request.first_by < NEVER or request.itl > 0), refused.message
@@ -61,6 +62,8 @@ def ending(state: State, told: Told, end: End) -> None:
     """One that ends without a result."""
     if end is End.DEADLINE:
         require(told.request.first_by < NEVER and not told.produced, f"{told!r} has no deadline, or has begun")
+    elif end is End.LENGTH and told.request.max_tokens == 0:
+        require(told.done == told.num_prompt, f"{told!r} is not computed")
     elif end is End.TOO_LONG:
         require(len(told.tokens) + 1 > state.pool.usable * state.block_size, f"{told!r} fits")
     else:
@@ -86,7 +89,8 @@ def row(state: State, told: Told, row: Row) -> None:
     require(row.start == expected, f"{told!r} is to compute from {row.start} on, expected {expected}")
     last = row.start + row.size
     require(row.size > 0 and last <= told.known, f"{told!r} is to compute to {last}")
-    require(row.samples is (last == told.known), f"{told!r} samples: {row.samples}, {last} of {told.known}")
+    samples = last == told.known and told.request.max_tokens > 0
+    require(row.samples is samples, f"{told!r} samples: {row.samples}, {last} of {told.known}")
     if row.samples:
         require(told.known < told.num_prompt + told.request.max_tokens, f"{told!r} has all that it may have")
         require(told.known < state.policy.max_context, f"{told!r} is at the end of the context")
@@ -130,7 +134,7 @@ def budget(state: State, plan: StepPlan, told: Callable[[SequenceId], Told], now
     require(plan.predicted == state.steps.predict(*size), f"step {plan.number} is predicted otherwise")
     require(all(row.size == 1 and row.samples for row in streams), "streams go on by a token")
     for row in chunks:
-        if not row.samples:
+        if not row.samples and row.start + row.size < len(told(row.id).tokens):
             require(row.size % policy.tile == 0, f"{row.size} tokens of {row.id} are no multiple of a tile")
     if not chunks or (len(chunks) == 1 and chunks[0].size <= policy.tile):
         return  # a tile may come where there is no time for it, lest a prompt starve

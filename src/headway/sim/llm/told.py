@@ -39,7 +39,8 @@ class Told:
         self.id = id
         self.request = request
         self.number = number
-        self.root = f"salt {request.salt}" if request.salt else f"tenant {request.tenant}"
+        whose = f"salt {request.salt}" if request.salt else f"tenant {request.tenant}"
+        self.root = f"{request.adapter}, {whose}"
         self.tokens = [*request.prompt, *request.output]
         self.values: list[int] = []
         self.attempt = request.attempt

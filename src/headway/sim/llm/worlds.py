@@ -129,7 +129,8 @@ class World:
             if chance() < w.arrive and len(engine.told) < MOST_WAITING:
                 self.arrives(engine)
             if chance() < w.abort and engine.told:
-                engine.abort(self.random.choice(list(engine.told)).request)
+                id = self.random.choice(list(engine.told))
+                engine.abort(id.request, id.choice if chance() < 0.3 else None)
                 self.counts["aborted"] += 1
             if chance() < w.take_back and engine.told:
                 self.moves(engine, self.engines[engine is self.engines[0]])
@@ -145,18 +146,20 @@ class World:
         self.requests += 1
         prompt, output = w.longest
         beginning = [random.randrange(3)] * random.choice((0, 0, random.randrange(prompt)))
+        read_cache = random.random() < 0.9
         request = SequenceRequest(
             self.requests,
             random.choice(w.tenants),
             beginning + [random.randrange(VOCABULARY) for _ in range(random.randrange(1, 1 + prompt - len(beginning)))],
-            random.choice((1, random.randrange(1, 1 + output))),
+            random.choice((1 if read_cache else 0, random.randrange(1, 1 + output))),
             priority=random.randrange(w.classes),
             first_by=random.choice((NEVER, NEVER, NEVER, self.now + random.randrange(2 * SECOND))),
             itl=random.choice((0, 0, ms(10), ms(100))),
             stops=random.choice(((), (STOP,))),
             choices=random.choice((1, 1, 1, 3)),
             salt="all" if w.salted else "",
-            read_cache=random.random() < 0.9,
+            read_cache=read_cache,
+            adapter=random.choice(("", "", "", "adapter")),
         )
         refused = engine.add(request, self.now)
         self.counts["arrived" if refused is None else "refused"] += 1
