@@ -73,7 +73,7 @@ def test_admission_gives_a_prompt_all_its_blocks_though_it_is_computed_in_chunks
 
 def test_the_oldest_is_never_taken_and_can_always_finish_alone():
     world = World(blocks=8, admit=Admit.UNLIMITED)
-    world.add(1, prompt(4), max_tokens=28, priority=2)
+    world.add(1, prompt(4), max_tokens=28)
     for id in range(2, 6):
         world.add(id, prompt(4, start=id), max_tokens=20)
     planned = []
@@ -81,6 +81,20 @@ def test_the_oldest_is_never_taken_and_can_always_finish_alone():
         planned.append(world.step())
     assert SequenceId(1) not in [id for plan in planned for id in plan.preempted]
     assert len(world.tokens[SequenceId(1)]) == 28 and world.state.counts.preemptions["growth"] > 0
+
+
+def test_the_oldest_gives_way_to_a_strictly_higher_class_twice_and_then_finishes():
+    world = World(max_sequences=1)
+    world.add(1, prompt(4), max_tokens=28, priority=1)
+    taken = []
+    for id in range(2, 8):
+        world.step()
+        world.add(id, prompt(4, start=id), max_tokens=3)
+        for _ in range(4):
+            taken += world.step().preempted
+    world.run()
+    assert taken == [SequenceId(1)] * IMMUNE_AFTER
+    assert len(world.tokens[SequenceId(1)]) == 28 and len(world.ends) == 7
 
 
 def test_lone_running_request_that_cannot_grow_ends_with_length_and_the_next_one_runs():

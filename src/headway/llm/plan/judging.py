@@ -3,12 +3,23 @@
 from __future__ import annotations
 
 from bisect import bisect_left
+from dataclasses import replace
 
 from headway.core.units import MILLISECOND, NEVER, Duration, Instant
 from headway.llm.plan.request import SequenceRequest
 from headway.llm.plan.sequence import Sequence
 from headway.llm.plan.state import State
 from headway.llm.plan.step import Refusal
+
+
+def with_deadlines(state: State, request: SequenceRequest, now: Instant) -> SequenceRequest:
+    """With its tenant's, where it has none of its own. Who has begun to answer elsewhere has had its first token."""
+    wanted = state.deadlines(request.tenant)
+    if wanted.first_token and request.first_by == NEVER and not request.output:
+        request = replace(request, first_by=now + wanted.first_token)
+    if wanted.itl and not request.itl:
+        request = replace(request, itl=wanted.itl)
+    return request
 
 
 def refusal(state: State, request: SequenceRequest, now: Instant) -> Refusal | None:

@@ -18,8 +18,8 @@ from headway.llm.plan import invariants
 from headway.llm.plan.admitting import admit, latest_start
 from headway.llm.plan.chunks import Prefill
 from headway.llm.plan.growing import grow, unlock
-from headway.llm.plan.judging import refusal
-from headway.llm.plan.policy import PlanPolicy
+from headway.llm.plan.judging import refusal, with_deadlines
+from headway.llm.plan.policy import NO_DEADLINES, Deadlines, PlanPolicy
 from headway.llm.plan.prefix import Hash, chained
 from headway.llm.plan.request import SequenceId, SequenceRequest
 from headway.llm.plan.sequence import FINISHED, RUNNING, Sequence
@@ -50,10 +50,12 @@ class Planner:
         weight: Callable[[Tenant], float] = lambda tenant: 1.0,
         prior: Coefficients = DEFAULT,
         hash: Hash = chained,
+        deadlines: Callable[[Tenant], Deadlines] = lambda tenant: NO_DEADLINES,
     ) -> None:
         """blocks: of the pool, of so many tokens each.  names: of what all keys and values depend on besides the
-        tokens (the model's version).  weight: of a tenant.  prior: how long steps take, until it is learned."""
-        self.state = State(policy, blocks, block_size, names, weight, prior, hash)
+        tokens (the model's version).  weight: of a tenant.  prior: how long steps take, until it is learned.
+        deadlines: of a tenant, for requests that say nothing of theirs."""
+        self.state = State(policy, blocks, block_size, names, weight, prior, hash, deadlines)
         self._starts: list[tuple[Instant, int, Sequence]] = []
         self._scored: list[Sequence] = []
         """That want no tokens, and whose prompts are computed: the next plan tells that they have ended."""
@@ -67,6 +69,7 @@ class Planner:
         choices = range(first_choice, first_choice + request.choices)
         if any(SequenceId(request.id, choice) in state.sequences for choice in choices):
             raise ValueError(f"request {request.id} is there already")
+        request = with_deadlines(state, request, now)
         refused = refusal(state, request, now)
         if refused is not None:
             return refused

@@ -35,6 +35,18 @@ class Prices:
 
 
 @dataclass(frozen=True, slots=True)
+class Deadlines:
+    """Of a tenant, for those of its requests that have none of their own; in ns, 0 = none. first_token: from its
+    arrival.  itl: between two tokens."""
+
+    first_token: Duration = 0
+    itl: Duration = 0
+
+
+NO_DEADLINES = Deadlines()
+
+
+@dataclass(frozen=True, slots=True)
 class PlanPolicy:
     """max_sequences: that run at once.  max_step_tokens: of one step, decodes and prefill together.
     max_context: tokens of a sequence, prompt and output.

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from headway.core.ids import RequestId, Tenant
 from headway.llm.plan.blocks import BlockPool
-from headway.llm.plan.policy import PlanPolicy
+from headway.llm.plan.policy import NO_DEADLINES, Deadlines, PlanPolicy
 from headway.llm.plan.prefix import Found, Hash, PrefixCache, chained, root
 from headway.llm.plan.request import SequenceId
 from headway.llm.plan.room import Room
@@ -52,6 +52,7 @@ class State:
         "cache",
         "computing",
         "counts",
+        "deadlines",
         "dry",
         "ended",
         "later",
@@ -81,10 +82,12 @@ class State:
         weight: Callable[[Tenant], float] = lambda tenant: 1.0,
         prior: Coefficients = DEFAULT,
         hash: Hash = chained,
+        deadlines: Callable[[Tenant], Deadlines] = lambda tenant: NO_DEADLINES,
     ) -> None:
         """names: of what all keys and values depend on besides the tokens: the model's version."""
         self.policy = policy
         self.names = names
+        self.deadlines = deadlines
         self.tenants = Tenants(weight)
         self.cache = PrefixCache(block_size, hash)
         self.pool = BlockPool(blocks, self.cache.forget, weight)

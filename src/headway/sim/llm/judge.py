@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence as Listed
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from headway.core.ids import RequestId
-from headway.core.units import Duration, Instant
+from headway.core.units import NEVER, Duration, Instant
 from headway.llm.plan.planner import Planner
 from headway.llm.plan.request import SequenceId, SequenceRequest
 from headway.llm.plan.step import Emitted, End, Refusal, Row, StepPlan
@@ -52,6 +52,10 @@ class Judge:
 
     def add(self, request: SequenceRequest, now: Instant, first_choice: int = 0) -> Refusal | None:
         refusal = self.planner.add(request, now, first_choice)
+        wanted = self.planner.state.deadlines(request.tenant)
+        if wanted.first_token and request.first_by == NEVER and not request.output:
+            request = replace(request, first_by=now + wanted.first_token)
+        request = replace(request, itl=request.itl or wanted.itl)
         promises.refusal(self.planner.state, request, refusal)
         if refusal is None:
             for choice in range(first_choice, first_choice + request.choices):

@@ -217,8 +217,8 @@ def order(state: State, before: Before, begun: list[Told], plan: StepPlan, all_o
 def victims(
     state: State, before: Before, begun: list[Told], plan: StepPlan, told: dict[SequenceId, Told], flying: int
 ) -> None:
-    """Who has lost its blocks: never the oldest; nobody for one of its own class; nobody a third time while there was
-    anything else to do."""
+    """Who has lost its blocks: the oldest only for a strictly higher class; nobody for one of its own; nobody a third
+    time while there was anything else to do."""
     counts = state.counts.preemptions
     by_why = {why: counts[why] - before.preemptions[why] for why in counts}
     require(sum(by_why.values()) == len(plan.preempted), f"{plan.preempted} are preempted: {by_why}")
@@ -226,13 +226,15 @@ def victims(
         return
     ran = [*before.running, *begun]
     oldest = min(ran, key=lambda each: each.number)
-    require(oldest.id not in plan.preempted, f"{oldest!r} is the oldest that runs, and has lost its blocks")
+    left = [*begun, *(each for each in told.values() if not each.runs and each.id not in plan.preempted)]
+    best = min((each.request.priority for each in left), default=99)
+    displaced = by_why["class"] > 0 and best < oldest.request.priority
+    lost_it = oldest.id in plan.preempted and not displaced
+    require(not lost_it, f"{oldest!r} is the oldest that runs, and has lost its blocks")
     if state.policy.admit is Admit.WORST_CASE and not state.pool.debt and not state.pool.gone:
         require(by_why["growth"] == 0, "with the worst case counted, somebody lacks a block")
     lost = [each for each in [*before.running, *told.values()] if each.id in plan.preempted]
     if sum(by_why.values()) == by_why["class"]:
-        left = [*begun, *(each for each in told.values() if not each.runs and each.id not in plan.preempted)]
-        best = min((each.request.priority for each in left), default=99)
         for each in lost:
             require(best < each.request.priority, f"{each!r} has made room for one of its own class")
     walled = any(end is End.LENGTH for _, end in plan.finished)  # nothing could go on, and others have come since
