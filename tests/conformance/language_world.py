@@ -15,7 +15,7 @@ from headway.wire.messages import Cancel, Enough, ModelMeta, Submit
 from tests.conformance.http_world import FakeRuntime, World, done, failed, model, world
 from tests.unit.gguf_file import gguf_bytes
 
-SPECIAL = ["<|end|>", "<|im_start|>", "<|im_end|>"]
+SPECIAL = ["<|note|>", "<|im_start|>", "<|im_end|>"]
 LETTERS = sorted(byte_alphabet(), key=byte_alphabet().__getitem__)
 MERGES = ["h e", "l l", "he ll", "hell o", "Ġ w", "o r", "Ġw or", "l d", "Ġwor ld"]
 TEMPLATE = (

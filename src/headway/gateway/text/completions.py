@@ -85,7 +85,7 @@ class Completions(Surface):
         return self._chunk(index, prompt.text, prompt.as_json() if self._scores else None, None)
 
     def more(self, index: int, delta: Delta, usage: dict[str, Any] | None) -> bytes:
-        logprobs = self._logprobs(delta.scores, self._offset(index)) if self._scores else None
+        logprobs = self._logprobs(delta.scores, self._offset(index)) if self._scores and delta.scores else None
         return self._chunk(index, delta.text, logprobs, None, usage)
 
     def finish(self, index: int, end: str, usage: dict[str, Any] | None) -> bytes:

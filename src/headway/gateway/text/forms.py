@@ -23,7 +23,7 @@ MOST_CHOICES = 1000
 
 
 class Asked(NamedTuple):
-    """param: the field in which it was asked for.  what: "object", "schema" or "regex".  told: the schema or pattern."""
+    """param: the field in which it was asked for.  what: "object", "schema" or "regex".  told: schema or pattern."""
 
     param: str
     what: str
