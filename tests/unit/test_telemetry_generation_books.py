@@ -105,8 +105,9 @@ class Engine:
                 message.priority,
                 stops=asked.sampling.stops,
                 choices=asked.choices,
+                output=message.output,
             )
-            self.scored[message.request] = asked.prompt_logprobs is not None
+            self.scored[message.request] = asked.prompt_logprobs is not None and not message.output
             self.tell(attached.admit(effect, request, message.prefix, now), now)
         elif isinstance(message, Abort):
             self.tell(attached.abort(message.request, message.attempt), now)
