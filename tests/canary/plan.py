@@ -69,6 +69,12 @@ PLAN = (
         "same = held.root == root",
     ),
     bug(
+        "content stays in a block though another has it",
+        "prefix",
+        "            if block not in self._twins:\n                return True\n",
+        "            return True\n",
+    ),
+    bug(
         "tenants share without a word",
         "state",
         "root(*self.names, adapter, whose, name)",
@@ -199,6 +205,12 @@ PLAN = (
         "chunks are of any size", "chunks", "            count -= (so_far + count) % self._tile\n", "            pass\n"
     ),
     bug("nobody must get on", "chunks", "        if must and not dealt:\n", "        if False:\n"),
+    bug(
+        "a prompt that is only scored brings a token",
+        "planner",
+        "samples = last and sequence.max_tokens > 0",
+        "samples = last",
+    ),
     bug(
         "a step beyond the last token is planned",
         "planner",

@@ -134,3 +134,14 @@ def test_computed_again_is_what_was_lost_and_is_not_found_again() -> None:
     world.state.preempt(world.of(3), "class")
     world.run()
     assert world.state.counts.recomputed == 11 - 8
+
+
+def test_places_of_blocks_that_hold_nothing_are_counted() -> None:
+    world = World(blocks=64, block_size=4, max_step_tokens=12)
+    world.add(1, prompt(30), max_tokens=8)
+    assert world.state.unfilled == 0
+    unfilled = []
+    for _ in range(6):
+        world.step()
+        unfilled.append(world.state.unfilled)
+    assert unfilled == [20, 8, 2, 1, 0, 3], "of eight blocks; then tokens come, and a block more"

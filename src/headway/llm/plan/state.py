@@ -116,6 +116,13 @@ class State:
         """That hold so many tokens."""
         return -(-tokens // self.cache.block_size)
 
+    @property
+    def unfilled(self) -> int:
+        """Places in blocks that are held, in which nothing is, nor comes of a plan that runs: what fragmentation takes,
+        and prompts that are not computed yet. Takes a look at all that run."""
+        size = self.cache.block_size
+        return sum([len(s.blocks) * size - s.computed for s in self.running.values()])
+
     def root(self, tenant: Tenant, salt: str, adapter: str = "") -> bytes:
         """Where chains of hashes begin of those that share what they computed: those of an adapter and of a salt, or of
         a tenant. Who takes a tenant's name for a salt shares nothing with it."""
