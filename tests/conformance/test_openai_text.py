@@ -407,7 +407,11 @@ def test_an_answer_without_an_end_is_as_long_as_there_was_room(file: Path) -> No
 def test_an_outcome_before_the_first_token_is_a_plain_error(file: Path, outcome: Any, status: int, kind: str) -> None:
     for stream in (False, True):
         answer, runtime = asked(file, lambda w, s=stream: chat(w, stream=s), answers([], outcome=outcome))
-        assert (answer.status, answer.json["error"]["type"], answer.json["error"]["code"]) == (status, kind, outcome.value)
+        assert (answer.status, answer.json["error"]["type"], answer.json["error"]["code"]) == (
+            status,
+            kind,
+            outcome.value,
+        )
         assert len(runtime.all(Written)) == 1
 
 
