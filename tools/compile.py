@@ -30,7 +30,7 @@ PLAIN = (
 
 CHOSEN = {
     "wire": ("frames", "tensors"),
-    "telemetry": ("counters", "histogram", "phases"),
+    "telemetry": ("counters", "generations", "histogram", "phases"),
     "runtime": ("channel", "crew", "effects", "held", "mailbox", "memory", "runtime", "slot", "worker_process"),
     "worker": ("batches", "channel", "payload", "progress", "python_executor", "python_results", "stacking"),
     "gateway": (
@@ -49,6 +49,14 @@ modules = [module for group, _ in groups for module in group]
 setup(name="headway-compiled", packages=[], ext_modules=mypycify(modules, opt_level="2", separate=groups))
 """
 """A library for each package: one for all takes several times as long to compile."""
+
+TYPES = """
+[mypy]
+[mypy-torch.*,transformers.*,safetensors.*,gguf.*,llguidance.*]
+ignore_missing_imports = True
+follow_imports = skip
+"""
+"""Reading what these say of their types takes minutes, and nothing that is compiled is about them."""
 
 
 def modules_of(source: Path, package: str) -> list[Path]:
@@ -71,6 +79,7 @@ def prepare(directory: Path) -> None:
         ([str(file.relative_to(directory)) for file in modules_of(copied, package)], f"headway_{package}")
         for package in PACKAGES
     ]
+    (directory / "mypy.ini").write_text(TYPES)
     (directory / "setup.py").write_text(SETUP.format(groups=groups))
 
 

@@ -69,10 +69,22 @@ PLAN = (
         "same = held.root == root",
     ),
     bug(
+        "content stays in a block though another has it",
+        "prefix",
+        "            if block not in self._twins:\n                return True\n",
+        "            return True\n",
+    ),
+    bug(
         "tenants share without a word",
         "state",
-        'root(*self.names, "salt", salt) if salt else root(*self.names, "tenant", tenant)',
-        "root(*self.names)",
+        "root(*self.names, adapter, whose, name)",
+        "root(*self.names, adapter)",
+    ),
+    bug(
+        "adapters share without a word",
+        "state",
+        "root(*self.names, adapter, whose, name)",
+        "root(*self.names, whose, name)",
     ),
     bug(
         "a prompt that is found whole leaves nothing to compute",
@@ -83,7 +95,7 @@ PLAN = (
     bug(
         "who wants every position anew reads the cache all the same",
         "state",
-        "if not self.policy.prefix_cache or not sequence.request.read_cache:",
+        "if not self.policy.prefix_cache or not sequence.reads_cache:",
         "if not self.policy.prefix_cache:",
     ),
     bug(
@@ -167,8 +179,8 @@ PLAN = (
     bug(
         "each choice pays for the prompt",
         "planner",
-        "once = choice > first_choice or request.output",
-        "once = request.output",
+        "if request.output or (choice > first_choice and state.policy.prefix_cache):",
+        "if request.output:",
     ),
     bug(
         "what is found in the cache is paid for",
@@ -194,6 +206,12 @@ PLAN = (
     ),
     bug("nobody must get on", "chunks", "        if must and not dealt:\n", "        if False:\n"),
     bug(
+        "a prompt that is only scored brings a token",
+        "planner",
+        "samples = last and sequence.max_tokens > 0",
+        "samples = last",
+    ),
+    bug(
         "a step beyond the last token is planned",
         "planner",
         "                continue  # the sample that is under way is its last\n",
@@ -202,8 +220,8 @@ PLAN = (
     bug(
         "only one choice is aborted",
         "planner",
-        "        for id in list(ids):\n            self.state.finish",
-        "        for id in list(ids)[:1]:\n            self.state.finish",
+        "        for id in ending:\n",
+        "        for id in ending[:1]:\n",
     ),
     bug(
         "a token is told twice",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import random
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -24,6 +26,8 @@ LANGUAGE = Language(dtype="float32", memory_mb=4, block_size=4, max_step_tokens=
 SETTINGS = ModelSettings(executor="llm", max_sequences=4, language=LANGUAGE, warm_up=WarmUp(enabled=False))
 GREEDY = SamplingParams(temperature=0)
 PROMPT = [token for prompt in llm_models.prompts(30, 30) for token in prompt][:30]
+ABORTS = int(os.environ.get("ABORTS", "300"))
+"""In the suite; with 10,000 it takes minutes."""
 
 
 @pytest.fixture(scope="module")
@@ -156,6 +160,15 @@ def test_log_probabilities_of_a_prompt_come_in_pieces_and_once(engine: WorkerPro
     assert all(value <= 0 and len(top) == 1 for piece in pieces for value, top in piece.scores)
 
 
+def test_what_was_found_in_the_cache_is_told_with_the_first_token(engine: WorkerProcess) -> None:
+    found = []
+    for request in (1, 2):
+        start(engine, request, Generation(PROMPT, 1, GREEDY, choices=2))
+        first = next(r for r in Told(engine, 1).results[request] if isinstance(r, Token) and r.choice == 0)
+        found.append(first.cached)
+    assert found == [0, len(PROMPT) - len(PROMPT) % LANGUAGE.block_size]
+
+
 def test_an_abort_frees_all_and_is_told(engine: WorkerProcess) -> None:
     start(engine, 1, Generation(PROMPT, 900, GREEDY))
     start(engine, 2, Generation(PROMPT[3:], 4, GREEDY))
@@ -215,3 +228,41 @@ def test_told_to_stop_it_finishes_what_it_has(engine: WorkerProcess) -> None:
     engine.send(Stop(engine.worker))
     assert len(Told(engine, 1).tokens(1)) == 30
     assert engine.process.wait(30) == 0
+
+
+def aborted_at_random(engine: WorkerProcess, kv_blocks: int, count: int, seed: int) -> None:
+    """Up to eight at a time, each aborted a few messages after it came, before it, or when it is over."""
+    rng = random.Random(seed)
+    alive: dict[int, int] = {}
+    begun, number = 0, 0
+    over: dict[int, None] = {}
+    while len(over) < count:
+        while begun < count and len(alive) < 8:
+            begun += 1
+            prompt = [rng.randrange(llm_models.VOCABULARY) for _ in range(rng.randrange(1, 80))]
+            choices = rng.choice((1, 1, 1, 3))
+            start(engine, begun, Generation(prompt, rng.randrange(1, 60), SamplingParams(seed=begun), choices=choices))
+            alive[begun] = rng.randrange(0, 12)
+        for request, left in list(alive.items()):
+            alive[request] = left - 1
+            if left == 0:
+                engine.send(Abort(engine.worker, request, 1))
+        message, _ = engine.receive()
+        number += 1
+        assert message.report.number == number, "none is lost, and they come in order"
+        for event in (*message.finished, *message.failed):
+            assert event.request not in over, "it is over once"
+            over[event.request] = None
+            del alive[event.request]
+        for event in message.emitted:
+            assert event.request not in over or event.request in [e.request for e in message.finished]
+    start(engine, count + 1, Generation(PROMPT, 1, GREEDY))
+    report = Told(engine, 1).report
+    assert (report.sequences, report.kv_blocks, report.prefilling, report.waiting) == (4, kv_blocks, 0, ())
+    assert sum(served.owed for served in report.served) == 0
+
+
+def test_whatever_is_aborted_whenever_nothing_is_left_of_it(model: Path, tmp_path: Path) -> None:
+    with worker_process(tmp_path) as engine:
+        capacity = ready(engine, model, "llm", SETTINGS).capacity
+        aborted_at_random(engine, capacity.kv_blocks, ABORTS, seed=1)

@@ -103,9 +103,10 @@ class PlannerMachine(RuleBasedStateMachine):
         choices=st.sampled_from([1, 1, 2, 3]),
         salt=st.sampled_from(["", "all"]),
         read_cache=st.sampled_from([True, True, False]),
+        adapter=st.sampled_from(["", "", "adapter"]),
     )
     def arrives(
-        self, at, tenant, beginning, rest, max_tokens, priority, within, itl, stops, choices, salt, read_cache
+        self, at, tenant, beginning, rest, max_tokens, priority, within, itl, stops, choices, salt, read_cache, adapter
     ) -> None:
         if len(self.judges[at].told) > MOST:
             return
@@ -116,7 +117,7 @@ class PlannerMachine(RuleBasedStateMachine):
                 self.requests,
                 tenant,
                 [token] * length + rest,
-                max_tokens,
+                max_tokens - (max_tokens == 1 and not read_cache),
                 priority,
                 self.now + within if within else NEVER,
                 itl,
@@ -124,15 +125,16 @@ class PlannerMachine(RuleBasedStateMachine):
                 choices,
                 salt,
                 read_cache,
+                adapter=adapter,
             ),
             self.now,
         )
 
     @precondition(lambda self: any(judge.told for judge in self.judges))
-    @rule(pick=picks)
-    def is_aborted(self, pick: int) -> None:
+    @rule(pick=picks, one=st.booleans())
+    def is_aborted(self, pick: int, one: bool) -> None:
         judge, id = self.one(pick)
-        judge.abort(id.request)
+        judge.abort(id.request, id.choice if one else None)
 
     @rule(request=st.integers(0, 3), at=engines)
     def somebody_unknown_is_aborted(self, request: int, at: int) -> None:

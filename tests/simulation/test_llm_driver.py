@@ -238,3 +238,10 @@ def test_an_engine_knows_its_load() -> None:
     engine = Engine(0, Planner(SMALL.policy, 100), lambda plan: 1)
     engine.scheduler.add(one(0).request(1), 0)
     assert engine.load == 1
+
+
+def test_places_that_hold_nothing_are_reported() -> None:
+    """33 tokens are in three blocks of 16 places each, and then some more."""
+    report = simulate(LlmScenario(SMALL, late=0), [one(0, tokens=33, output=3)])
+    assert 10 / 48 < report.kv_unfilled < 15 / 48
+    assert 0 < play().kv_unfilled < 0.5

@@ -98,6 +98,24 @@ def test_a_strictly_higher_class_begins_within_two_steps_though_every_slot_and_b
         assert first - arrival.at <= 2 * step + own + 2 * MILLISECOND
 
 
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("blocks", [0, 100])
+def test_so_it_does_where_there_is_one_slot_and_the_oldest_has_it(name: str, blocks: int) -> None:
+    """Or all the blocks. Who was displaced twice is so no more: it ends, whatever comes."""
+    policy = replace(PRESETS[name].policy, max_sequences=16 if blocks else 1)
+    scenario = LlmScenario(PRESETS[name], policy=policy, blocks=blocks)
+    low = Arrival(0, prompt(1, 1_480), 100, 100, "one", priority=1)
+    every = SECOND // 4
+    urgent = [Arrival((1 + number) * every, prompt(100 + number, 128), 5, 5, "one") for number in range(4)]
+    watched = Firsts(scenario)
+    report = simulate(scenario, [low, *urgent], recorder=watched)
+    assert 1 <= report.preemptions["class"] <= 2 and report.ends == {"stop": 5}
+    for number, arrival in enumerate(urgent[:2]):
+        first = watched.firsts[2 + number]
+        own = PRESETS[name].steps.predict(128, 0, 128, 128 * 64)
+        assert first - arrival.at <= 2 * watched.longest_step(arrival.at, first) + own + 2 * MILLISECOND
+
+
 class TwoAtOnce(Planner):
     """Two tenants that always wait: after each step, how far their service has come apart by weight."""
 

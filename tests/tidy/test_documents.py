@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[2]
 DOCUMENTS = [*sorted(ROOT.glob("*.md")), *sorted(ROOT.glob("docs/**/*.md")), *sorted(ROOT.glob("*/README.md"))]
 OPERATIONS = (ROOT / "docs" / "operations.md").read_text()
 TELEMETRY = ROOT / "src" / "headway" / "telemetry"
-FAMILIES = ("families", "failure_families", "tenant_families", "metrics")
+FAMILIES = ("families", "failure_families", "tenant_families", "metrics", "generation_families")
 """Where the metrics are named."""
 LONGEST_ARCHITECTURE = 60
 
@@ -99,6 +99,12 @@ def test_the_metrics_that_are_told_are_those_that_there_are() -> None:
     gauges = re.findall(r'^ +"(\w+)": ', composed.partition("def ")[0], re.MULTILINE)
     families |= {"headway_" + gauge.removesuffix("_total") for gauge in gauges}
     assert {re.sub(r"_(total|info)$", "", metric) for metric in told} == families
+
+
+def test_the_names_that_vllm_has_for_metrics_are_those_that_are_there() -> None:
+    told = set(re.findall(r"`(vllm:\w+)`", OPERATIONS))
+    families = set(re.findall(r'"(vllm:\w+)"', (TELEMETRY / "vllm_families.py").read_text()))
+    assert {metric.removesuffix("_total") for metric in told} == families
 
 
 def test_the_readme_tells_the_reasons_in_their_order() -> None:

@@ -73,7 +73,7 @@ def test_admission_gives_a_prompt_all_its_blocks_though_it_is_computed_in_chunks
 
 def test_the_oldest_is_never_taken_and_can_always_finish_alone():
     world = World(blocks=8, admit=Admit.UNLIMITED)
-    world.add(1, prompt(4), max_tokens=28, priority=2)
+    world.add(1, prompt(4), max_tokens=28)
     for id in range(2, 6):
         world.add(id, prompt(4, start=id), max_tokens=20)
     planned = []
@@ -81,6 +81,20 @@ def test_the_oldest_is_never_taken_and_can_always_finish_alone():
         planned.append(world.step())
     assert SequenceId(1) not in [id for plan in planned for id in plan.preempted]
     assert len(world.tokens[SequenceId(1)]) == 28 and world.state.counts.preemptions["growth"] > 0
+
+
+def test_the_oldest_gives_way_to_a_strictly_higher_class_twice_and_then_finishes():
+    world = World(max_sequences=1)
+    world.add(1, prompt(4), max_tokens=28, priority=1)
+    taken = []
+    for id in range(2, 8):
+        world.step()
+        world.add(id, prompt(4, start=id), max_tokens=3)
+        for _ in range(4):
+            taken += world.step().preempted
+    world.run()
+    assert taken == [SequenceId(1)] * IMMUNE_AFTER
+    assert len(world.tokens[SequenceId(1)]) == 28 and len(world.ends) == 7
 
 
 def test_lone_running_request_that_cannot_grow_ends_with_length_and_the_next_one_runs():
@@ -428,3 +442,32 @@ def test_the_same_calls_give_the_same_plans():
         return plans
 
     assert story() == story()
+
+
+@pytest.mark.parametrize("ahead", [False, True])
+def test_max_tokens_0_for_log_probabilities_of_the_prompt_computes_it_and_brings_no_token(ahead: bool):
+    world = World(blocks=4, max_context=16, max_step_tokens=12)
+    world.add(1, prompt(16), max_tokens=0, read_cache=False)
+    rows = []
+    while world.state.sequences or world.plans:
+        for _ in range(1 + ahead):
+            rows += world.plan().rows
+        while world.plans:
+            assert world.commit() == []
+    assert [(row.start, row.size, row.samples) for row in rows] == [(0, 12, False), (12, 4, False)]
+    assert world.ends == {SequenceId(1): End.LENGTH} and world.state.pool.in_use == 0
+    assert world.state.room.lengths.seen == 0, "it is no answer"
+    refused = world.add(2, prompt(17), max_tokens=0, read_cache=False)
+    assert refused is not None and "17 together, and the context holds 16" in refused.message
+
+
+def test_a_prompt_that_is_only_scored_needs_no_room_for_a_token():
+    world = World(blocks=4)
+    assert world.add(1, prompt(16), max_tokens=0, read_cache=False) is None
+    refused = world.add(2, prompt(17), max_tokens=0, read_cache=False)
+    assert refused is not None and refused.message == "the prompt has 17 tokens: the pool holds 16"
+    refused = world.add(2, prompt(5), max_tokens=0, read_cache=False, choices=2)
+    assert refused is not None and refused.message == "n must be 1 where max_tokens is 0, not 2"
+    world.planner.resize(4)
+    world.run()
+    assert world.ends == {SequenceId(1): End.LENGTH}

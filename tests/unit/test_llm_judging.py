@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from headway.core.units import ms
 from headway.llm.plan.request import SequenceId
 from headway.llm.plan.step import End
@@ -113,3 +115,32 @@ def test_one_that_waits_for_what_another_computes_is_not_given_up_by_what_it_wou
         world.plan()
     assert End.DEADLINE not in world.ends.values()
     assert world.tokens == {SequenceId(1): [TOKEN], SequenceId(2): [TOKEN] * 4}
+
+
+@pytest.mark.parametrize("known", ["cached", "under way", "of one that waits", "of another choice"])
+def test_what_is_not_to_be_computed_is_not_ahead_of_a_first_token(known: str):
+    """Ten prompts of 62 tokens wait, of which all but two are there, or will be: some 20 tokens are ahead, not 620."""
+    world = World(blocks=200, prior=SLOW, max_sequences=1, max_step_tokens=32)
+    if known == "cached":
+        world.add(90, prompt(60), max_tokens=1)
+        world.run()
+    world.add(99, [*prompt(60), 5] if known == "under way" else prompt(9, start=9), max_tokens=90)
+    world.step()
+    if known == "of another choice":
+        world.add(10, [*prompt(60), 10, 10], choices=10)
+    else:
+        for id in range(10, 20):
+            world.add(id, [*prompt(60), id, id])
+    assert world.add(1, prompt(8, start=1), first_by=world.now + ms(60)) is None
+    assert world.add(2, [*prompt(60), 7], first_by=world.now + ms(60)) is None
+    refused = world.add(3, prompt(200, start=3), first_by=world.now + ms(30))
+    assert refused is not None and "and 30 ms are left" in refused.message
+
+
+def test_what_waits_and_is_known_to_nobody_is_ahead_of_a_first_token():
+    world = World(blocks=200, prior=SLOW, max_sequences=1, max_step_tokens=32)
+    world.add(99, prompt(9, start=9), max_tokens=90)
+    world.step()
+    for id in range(10, 20):
+        world.add(id, prompt(62, start=id))
+    assert world.add(1, prompt(8, start=1), first_by=world.now + ms(60)) is not None

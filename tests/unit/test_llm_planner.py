@@ -114,3 +114,34 @@ def test_a_prompt_under_way_gets_a_tile_now_and_then_though_streams_leave_no_tim
         plan = planner.plan(10**12)
         planner.commit([5 if row.samples else None for row in plan.rows], 10**12)
     assert 2 not in state.requests, "it is through"
+
+
+def test_computed_again_is_what_was_lost_and_is_not_found_again() -> None:
+    world = World(blocks=64, block_size=4)
+    world.add(1, prompt(10), max_tokens=8)
+    world.add(2, prompt(9, start=1), max_tokens=8)
+    for _ in range(4):
+        world.step()
+    assert world.of(2).computed == 12
+    world.state.preempt(world.of(2), "class")
+    assert world.state.counts.recomputed == 0
+    world.run()
+    assert world.state.counts.recomputed == 0, "12 were found; the token after them is new"
+    world.add(3, prompt(10, start=3), max_tokens=8)
+    world.step()
+    world.step()
+    assert world.of(3).computed == 11
+    world.state.preempt(world.of(3), "class")
+    world.run()
+    assert world.state.counts.recomputed == 11 - 8
+
+
+def test_places_of_blocks_that_hold_nothing_are_counted() -> None:
+    world = World(blocks=64, block_size=4, max_step_tokens=12)
+    world.add(1, prompt(30), max_tokens=8)
+    assert world.state.unfilled == 0
+    unfilled = []
+    for _ in range(6):
+        world.step()
+        unfilled.append(world.state.unfilled)
+    assert unfilled == [20, 8, 2, 1, 0, 3], "of eight blocks; then tokens come, and a block more"

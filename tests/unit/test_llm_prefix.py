@@ -133,6 +133,14 @@ def test_tenants_share_only_under_a_salt_that_they_have_agreed_on(salted: bool):
     assert world.step().rows[0].start == (12 if salted else 0)
 
 
+@pytest.mark.parametrize("salt", ["", "agreed"])
+def test_what_an_adapter_has_computed_is_its_own(salt: str):
+    world = World()
+    for id, adapter in ((1, ""), (2, "one"), (3, "other"), (4, "one")):
+        world.add(id, prompt(13), max_tokens=1, salt=salt, adapter=adapter)
+        assert world.step().rows[0].start == (12 if id == 4 else 0)
+
+
 def test_versions_and_adapters_do_not_meet():
     one, other = World(), World()
     other.state.names = ("version 2", "")
@@ -177,6 +185,16 @@ def test_what_is_remembered_is_what_a_fresh_look_finds(hash):
                 blocks = [*found, random.choice(free)]
                 if cache.keep(b"root", hashes, tokens, blocks, len(found)):
                     held[blocks[-1]] = None
+        elif what < 0.35 and held:
+            found = cache.find(b"root", hashes, tokens, 99)
+            free = [block for block in range(40) if block not in held]
+            if found and free:
+                which = random.randrange(len(found))
+                first, twin = found[which], random.choice(free)
+                cache.keep(b"root", hashes, tokens, [*found[:which], twin], which)
+                assert cache.twin(twin) == first and not cache.keeps(first)
+                del held[first]
+                held[twin] = None
         elif what < 0.45 and held:
             for block in cache.forget(random.choice(list(held))):
                 del held[block]

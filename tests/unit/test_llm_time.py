@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from headway.core.units import ms
-from headway.llm.plan.policy import PlanPolicy
-from headway.llm.plan.request import SequenceId
+from headway.core.units import NEVER, ms
+from headway.llm.plan.planner import Planner
+from headway.llm.plan.policy import NO_DEADLINES, Deadlines, PlanPolicy
+from headway.llm.plan.request import SequenceId, SequenceRequest
+from headway.llm.plan.step import End
 from headway.llm.plan.step_time import Coefficients
 from tests.unit.plan_world import World, prompt, runs
 
@@ -63,3 +65,27 @@ def test_but_does_not_wait_for_ever() -> None:
     worth = world.state.tenants.accounts["a"].units(2 * 64 * 4)
     passed = world.state.tenants.accounts["a"].turn - since
     assert 0.5 * worth < passed < 1.5 * worth, "others have had what the pool is worth"
+
+
+def test_a_tenant_has_deadlines_for_requests_that_have_none_of_their_own() -> None:
+    wanted = {"hasty": Deadlines(first_token=ms(12), itl=ms(30)), "patient": NO_DEADLINES}
+    planner = Planner(PlanPolicy(target_itl=ms(50)), 64, 4, prior=STEPS, deadlines=wanted.__getitem__)
+
+    def add(id: int, tenant: str, **more: int) -> SequenceRequest:
+        assert planner.add(SequenceRequest(id, tenant, [id] * 9, 5, **more), ms(100)) is None
+        return planner.state.sequences[SequenceId(id)].request
+
+    asked = [add(1, "hasty"), add(2, "patient"), add(3, "hasty", first_by=ms(900), itl=ms(40))]
+    assert [(each.first_by, each.itl) for each in asked] == [(ms(112), ms(30)), (NEVER, 0), (ms(900), ms(40))]
+    assert planner.plan(ms(111)).finished == [(SequenceId(1), End.DEADLINE)], "it is given up"
+    hasty = SequenceRequest(4, "hasty", [4] * 250, 5)
+    planner.state.deadlines = lambda tenant: Deadlines(first_token=ms(8))
+    refused = planner.add(hasty, ms(100))
+    assert refused is not None and refused.message == "the first token would come in 8 ms, and 8 ms are left"
+
+
+def test_who_goes_on_elsewhere_has_had_its_first_token() -> None:
+    planner = Planner(PlanPolicy(), 64, 4, prior=STEPS, deadlines=lambda tenant: Deadlines(first_token=1, itl=ms(40)))
+    assert planner.add(SequenceRequest(1, "a", [1] * 9, 5, output=(7,)), ms(100)) is None
+    request = planner.state.sequences[SequenceId(1)].request
+    assert (request.first_by, request.itl) == (NEVER, ms(40))

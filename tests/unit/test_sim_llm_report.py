@@ -18,6 +18,7 @@ from headway.sim.llm.recorder import Recorder
 from headway.sim.llm.report import as_table, report
 from headway.sim.oracles import OracleViolation
 from headway.sim.timeline import Timeline
+from tests.unit.plan_world import sequence
 
 
 class Told:
@@ -50,7 +51,7 @@ class Case:
         listed = [Row(SequenceId(number), 0, start, size, [], [], True) for number, start, size in rows]
         plan = StepPlan(1, listed)
         for number, _, _ in rows:
-            self.engine.scheduler.state.running[SequenceId(number)] = None  # type: ignore[assignment]
+            self.engine.scheduler.state.running[SequenceId(number)] = sequence(number)
         self.recorder.planned(self.engine, plan, self.now)
         self.engine.begin(plan, self.now)
         self.now += ms(10)

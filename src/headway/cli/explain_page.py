@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from headway.cli import explain_failures, explain_tenants
+from headway.cli import explain_engines, explain_failures, explain_tenants
 from headway.cli.explain_columns import columns, figure
 from headway.wire import safety_text
 from headway.wire.safety import SafetyReport
@@ -33,6 +33,7 @@ def page(told: Told) -> Iterator[str]:
         ("run time of a batch, as predicted", cost(told["cost"])),
         ("answers in batches, as found at load", safety(told["batch_safety"])),
         ("now", now(told)),
+        ("engines", explain_engines.engines(told.get("language"))),
         ("failures, since the start", explain_failures.failures(told["failures"])),
         ("tenants", explain_tenants.tenants(told["tenants"])),
         ("when answers are foreseen to come", explain_tenants.forecast(told["forecast"])),

@@ -28,13 +28,15 @@ from headway.llm.sample.sampler import sample
 
 
 class Token(NamedTuple):
-    """position: in the output, from 0.  end: None while it goes on."""
+    """position: in the output, from 0.  end: None while it goes on.
+    cached: with the first of a request, tokens of its prompt that others had computed."""
 
     id: SequenceId
     position: int
     token: int
     logprob: Logprob | None
     end: End | None
+    cached: int = 0
 
 
 class Failure(NamedTuple):
@@ -164,6 +166,7 @@ class Engine:
         if not plan.rows:
             return Step([], ended, [], [], [])
         chosen, told, failed, scores = self._compute(plan)
+        cached = self._cached(plan)
         now = self._clock()
         emitted = self.planner.commit(chosen, now, now - began)
         failed += self._accept(emitted)
@@ -171,7 +174,8 @@ class Engine:
         for request in broken:
             self.abort(request)
         emitted = [each for each in emitted if each.id.request not in broken]
-        return Step([self._token(each, told) for each in emitted], ended, failed, scores, emitted)
+        tokens = [self._token(each, told, cached.get(each.id, 0)) for each in emitted]
+        return Step(tokens, ended, failed, scores, emitted)
 
     def drop(self) -> list[RequestId]:
         """The step that was begun has come to nothing: who was in it. They are over."""
@@ -243,10 +247,20 @@ class Engine:
                 failed.append(Failure(id, f"its form cannot go on: {error}"))
         return failed
 
-    def _token(self, emitted: Emitted, told: dict[SequenceId, Logprob | None]) -> Token:
+    def _cached(self, plan: StepPlan) -> dict[SequenceId, int]:
+        """Of first choices that are about to have their first token: one that ends with it is gone after that."""
+        state = self.planner.state
+        cached: dict[SequenceId, int] = {}
+        for id in [row.id for row in plan.rows if row.samples and row.id.choice == 0]:
+            sequence = state.sequences.get(id)
+            if sequence is not None and sequence.cached and sequence.produced == 0:
+                cached[id] = min(sequence.cached * state.block_size, sequence.num_prompt)
+        return cached
+
+    def _token(self, emitted: Emitted, told: dict[SequenceId, Logprob | None], cached: int) -> Token:
         if emitted.end is not None:
             del self._followed[emitted.id]
-        return Token(emitted.id, emitted.position, emitted.token, told[emitted.id], emitted.end)
+        return Token(emitted.id, emitted.position, emitted.token, told[emitted.id], emitted.end, cached)
 
 
 def with_stops(request: SequenceRequest, params: SamplingParams) -> SequenceRequest:

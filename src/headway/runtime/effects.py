@@ -44,6 +44,7 @@ from headway.runtime.reports import (
 )
 from headway.wire.engine import Counters, GiveBack, Stepped
 from headway.wire.frames import Buffer, ProtocolViolation
+from headway.wire.generation import Token
 from headway.wire.messages import (
     Abort,
     Emitted,
@@ -192,7 +193,7 @@ class EffectRunner:
         channel = self._channel_of(effect.worker)
         if channel is not None:
             # In the control lane, so that an abort cannot overtake the sequence that it is meant for.
-            channel.send_control(admission(effect, held.submit, now))
+            channel.send_control(admission(effect, held, now))
 
     def _update_counters(self, effect: UpdateCounters, now: Instant) -> None:
         channel = self._channel_of(effect.worker)
@@ -211,6 +212,9 @@ class EffectRunner:
 
     def _deliver_tokens(self, effect: DeliverTokens, now: Instant) -> None:
         values = self._emitted.pop((effect.request, effect.attempt, effect.first))
+        held = self._held.get(effect.request)
+        if held is not None and held.submit.generation is not None:
+            held.output += [value.token for value in values if type(value) is Token]
         for offset, value in enumerate(values[: effect.count]):
             self._deliver(StreamChunk(effect.request, effect.first + offset, value))
         self._observer.generated(effect.request, values, now)

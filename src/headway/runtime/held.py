@@ -21,9 +21,10 @@ class Held:
 
     sent_at: (last) dispatch or admission, 0 = none.  last_batch: what was dispatched then.
     results: part -> its outputs, as far as they are there.
+    output: of a language model, tokens that its client was given: another engine goes on behind them.
     """
 
-    __slots__ = ("execute", "hand_over", "last_batch", "results", "sent_at", "submit", "submitted_at")
+    __slots__ = ("execute", "hand_over", "last_batch", "output", "results", "sent_at", "submit", "submitted_at")
 
     def __init__(self, submit: Submit, now: Instant) -> None:
         self.submit = submit
@@ -32,6 +33,7 @@ class Held:
         self.last_batch: BatchId = -1
         self.hand_over: Duration = 0
         self.execute: Duration = 0
+        self.output: list[int] = []
         self.results: list[list[Tensor] | None] = [None] * len(submit.parts)
 
     def dispatched(self, batch: BatchId, now: Instant) -> None:
@@ -114,8 +116,9 @@ def part_input(held: Held, part: int, buffers: list[Buffer]) -> PartInput:
     return PartInput(submit.request, part, rows, length, headers, submit.parameters)
 
 
-def admission(effect: AdmitSequence, submit: Submit, now: Instant) -> Admit | Start:
+def admission(effect: AdmitSequence, held: Held, now: Instant) -> Admit | Start:
     """A sequence as a worker that streams, or an engine, gets it."""
+    submit = held.submit
     asked = submit.generation
     if asked is None:
         return Admit(effect.worker, effect.request, effect.attempt, submit.body or {})
@@ -131,6 +134,7 @@ def admission(effect: AdmitSequence, submit: Submit, now: Instant) -> Admit | St
         max(1, min(first_by, submit.deadline) - now),
         asked,
         prefix_of(submit),
+        tuple(held.output),
     )
 
 

@@ -14,7 +14,7 @@ from headway.core.units import MILLISECOND, NEVER, Instant
 from headway.core.views import VersionDetail
 from headway.registry.placement import available_cores, lay_out
 from headway.registry.spec import VersionSpec, default_versions
-from headway.telemetry import learned, tenants
+from headway.telemetry import engine_explain, learned, tenants
 from headway.telemetry.counters import Counters
 from headway.telemetry.failure_explain import explained
 from headway.telemetry.failure_families import poisoned
@@ -81,6 +81,7 @@ class Explainer:
                 for worker, state in detail.view.workers.items()
             ],
             "waiting": _waiting(detail, now),
+            "language": engine_explain.explained(detail.engines, self._counters.generations.versions.get(id)),
             "failures": explained(detail.view.failures, self._counters.failures.of(id), poisoned(counts), now),
             "device": _device(detail),
             "tenants": tenants.tenants(detail.tenants, detail.policy, model, now),

@@ -21,10 +21,10 @@ LABELS = ("model_name", "engine")
 ENGINE = "0"
 
 HISTOGRAMS = (
-    ("time_to_first_token_seconds", "first", "Histogram of time to first token in seconds, of each answer."),
-    ("inter_token_latency_seconds", "gaps", "Histogram of inter-token latency in seconds."),
-    ("time_per_output_token_seconds", "gaps", "The same by its older name."),
-    ("e2e_request_latency_seconds", "whole", "Histogram of request latency in seconds, of completed requests."),
+    ("vllm:time_to_first_token_seconds", "first", "Histogram of time to first token in seconds, of each answer."),
+    ("vllm:inter_token_latency_seconds", "gaps", "Histogram of inter-token latency in seconds."),
+    ("vllm:time_per_output_token_seconds", "gaps", "The same by its older name."),
+    ("vllm:e2e_request_latency_seconds", "whole", "Histogram of request latency in seconds, of completed requests."),
 )
 BOUNDS = {"first": FIRST_BOUNDS, "gaps": GAP_BOUNDS, "whole": WHOLE_BOUNDS}
 
@@ -100,7 +100,7 @@ def _sums(models: dict[str, list[LanguageCounts]], counters: Counters) -> Iterat
 
 def _histograms(models: dict[str, list[LanguageCounts]]) -> Iterator[Metric]:
     for name, field, help in HISTOGRAMS:
-        family = HistogramMetricFamily(f"vllm:{name}", help, labels=LABELS)
+        family = HistogramMetricFamily(name, help, labels=LABELS)
         for model, versions in models.items():
             whole = Histogram(BOUNDS[field])
             for counts in versions:

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
-from time import monotonic_ns
+from time import monotonic_ns, sleep
 from typing import TypeVar
 
 from headway.core.effects import AdmitSequence, TakeBack, UpdateCounters
@@ -36,6 +36,7 @@ log = logging.getLogger("headway.worker")
 E = TypeVar("E")
 KEY = BatchKey("", 0, "")
 """An engine serves one version: whose orders these are is known."""
+NOTHING_TO_DO_S = 0.001
 SHOWN = {None: "", End.STOP: "stop", End.LENGTH: "length"}
 
 
@@ -155,6 +156,9 @@ class EngineLoop:
         except Exception as error:
             self._broken(error)
             return
+        if not self._engine.plan.rows and not step.ended:
+            sleep(NOTHING_TO_DO_S)  # what waits cannot begin yet, and nothing is told that was told before
+            return
         counts = {scores.id.request: 1 for scores in step.scores}
         events = self._attached.stepped(step.emitted, step.ended, counts)
         self._tell(events, _values(step))
@@ -199,8 +203,8 @@ def _values(step: Step) -> dict[RequestId, tuple[Result, ...]]:
     for scores in step.scores:
         told = [(each.logprob, each.top) for each in scores.scores]
         values.setdefault(scores.id.request, []).append(PromptScores(scores.start, told))
-    for id, position, token, logprob, end in step.tokens:
+    for id, position, token, logprob, end, cached in step.tokens:
         value, top = (None, ()) if logprob is None else (logprob.logprob, logprob.top)
-        result = Token(id.choice, position, token, value, top, SHOWN[end])
+        result = Token(id.choice, position, token, value, top, SHOWN[end], cached)
         values.setdefault(id.request, []).append(result)
     return {request: tuple(results) for request, results in values.items()}

@@ -105,7 +105,11 @@ def _displace(state: State, sequence: Sequence, found: list[int]) -> bool:
         return False  # it comes free with the plan that runs
     short = max(0, short - state.leaving)
     # where there is room now, but not for what those that run come to need, as much must go as comes
-    lower = _in_order(state, _lower(state, sequence))
+    candidates = _lower(state, sequence)
+    lower = _in_order(state, candidates)
+    oldest = min(state.running.values(), key=lambda s: s.number, default=None)
+    if oldest in candidates and oldest.preemptions < victims.IMMUNE_AFTER:
+        lower.append(oldest)  # where the others are not enough; another is the oldest then, and so it comes back
     taken, why = victims.enough(_behind(sequence, lower), short or (0 if slots else need), slots, state.gives), "class"
     if taken is None and (short or slots):
         borrowed = _in_order(state, _ahead(state, sequence, need))

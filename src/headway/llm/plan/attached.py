@@ -93,10 +93,13 @@ class AttachedPlanner:
         return request in self._attempts
 
     def take_back(self, effect: TakeBack) -> list[Event]:
-        """It goes if it waits, all of it; a request of several answers stays."""
+        """It goes if it waits, all of it; a request of several answers stays, and one of which more was told than its
+        tokens: another engine would tell that again."""
         self._heard += 1
         ids = self.planner.state.requests.get(effect.request, [])
         if self._attempts.get(effect.request) != effect.attempt or len(ids) != 1:
+            return [self.report()]
+        if self._emitted[effect.request] != self.planner.state.sequences[ids[0]].produced:
             return [self.report()]
         request = self.planner.take_back(ids[0])
         if request is None:

@@ -18,6 +18,7 @@ def check(state: State) -> None:
     _blocks(state)
     _cache(state)
     _sequences(state)
+    _places(state)
     _tenants(state)
 
 
@@ -80,6 +81,17 @@ def _cache(state: State) -> None:
             expected = tuple(sequence.tokens[start : start + state.block_size])
             if cached.tokens != expected or number >= max(confirmed, sequence.cached):
                 raise InvariantViolation(f"block {block} of {sequence!r} is cached with other tokens, or too early")
+
+
+def _places(state: State) -> None:
+    """Of those in blocks that are held: what is shared is full, so that nothing is counted twice."""
+    size = state.block_size
+    filled: dict[int, int] = {}
+    for sequence in state.running.values():
+        for number, block in enumerate(sequence.blocks):
+            places = max(0, min(size, sequence.computed - number * size))
+            filled[block] = max(filled.get(block, 0), places)
+    _equal("places with nothing in them", state.unfilled, len(filled) * size - sum(filled.values()))
 
 
 def _sequences(state: State) -> None:

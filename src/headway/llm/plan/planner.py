@@ -18,8 +18,8 @@ from headway.llm.plan import invariants
 from headway.llm.plan.admitting import admit, latest_start
 from headway.llm.plan.chunks import Prefill
 from headway.llm.plan.growing import grow, unlock
-from headway.llm.plan.judging import refusal
-from headway.llm.plan.policy import PlanPolicy
+from headway.llm.plan.judging import refusal, with_deadlines
+from headway.llm.plan.policy import NO_DEADLINES, Deadlines, PlanPolicy
 from headway.llm.plan.prefix import Hash, chained
 from headway.llm.plan.request import SequenceId, SequenceRequest
 from headway.llm.plan.sequence import FINISHED, RUNNING, Sequence
@@ -39,7 +39,7 @@ SLACK = 64
 class Planner:
     """state: for those who look; only the planner changes it."""
 
-    __slots__ = ("_starts", "state")
+    __slots__ = ("_scored", "_starts", "state")
 
     def __init__(
         self,
@@ -50,11 +50,15 @@ class Planner:
         weight: Callable[[Tenant], float] = lambda tenant: 1.0,
         prior: Coefficients = DEFAULT,
         hash: Hash = chained,
+        deadlines: Callable[[Tenant], Deadlines] = lambda tenant: NO_DEADLINES,
     ) -> None:
-        """blocks: of the pool, of so many tokens each.  names: of what keys and values depend on besides the tokens
-        (model version, adapter).  weight: of a tenant.  prior: how long steps take, until it is learned."""
-        self.state = State(policy, blocks, block_size, names, weight, prior, hash)
+        """blocks: of the pool, of so many tokens each.  names: of what all keys and values depend on besides the
+        tokens (the model's version).  weight: of a tenant.  prior: how long steps take, until it is learned.
+        deadlines: of a tenant, for requests that say nothing of theirs."""
+        self.state = State(policy, blocks, block_size, names, weight, prior, hash, deadlines)
         self._starts: list[tuple[Instant, int, Sequence]] = []
+        self._scored: list[Sequence] = []
+        """That want no tokens, and whose prompts are computed: the next plan tells that they have ended."""
 
     # -- what comes and goes -----------------------------------------------------------------
 
@@ -65,6 +69,7 @@ class Planner:
         choices = range(first_choice, first_choice + request.choices)
         if any(SequenceId(request.id, choice) in state.sequences for choice in choices):
             raise ValueError(f"request {request.id} is there already")
+        request = with_deadlines(state, request, now)
         refused = refusal(state, request, now)
         if refused is not None:
             return refused
@@ -73,8 +78,12 @@ class Planner:
         for choice in choices:
             state.number += 1
             sequence = Sequence(SequenceId(request.id, choice), request, account, state.number, now)
-            once = choice > first_choice or request.output  # the prompt is paid for once
-            sequence.paid = sequence.num_prompt if once else request.paid
+            if choice > first_choice:
+                sequence.reads_cache = True  # all that the first one computes
+            if request.output or (choice > first_choice and state.policy.prefix_cache):
+                sequence.paid = sequence.num_prompt  # paid for, or found
+            else:
+                sequence.paid = request.paid
             if state.policy.prefix_cache:
                 state.cache.extend(state.root_of(sequence), sequence.hashes, sequence.tokens)
             state.sequences[sequence.id] = sequence
@@ -85,15 +94,14 @@ class Planner:
                 self._watch(sequence)
         return None
 
-    def abort(self, request: RequestId) -> bool:
-        """All its sequences end, in whatever state they are; their blocks are free at the next step boundary. False:
-        it was over already."""
-        ids = self.state.requests.get(request)
-        if ids is None:
-            return False
-        for id in list(ids):
+    def abort(self, request: RequestId, choice: int | None = None) -> bool:
+        """All its sequences end, or that of one choice, in whatever state they are; their blocks are free at the next
+        step boundary. False: it was over already."""
+        ids = self.state.requests.get(request, [])
+        ending = [id for id in ids if choice is None or id.choice == choice]
+        for id in ending:
             self.state.finish(self.state.sequences[id])
-        return True
+        return bool(ending)
 
     def take_back(self, id: SequenceId) -> SequenceRequest | None:
         """A sequence that waits goes elsewhere, with what it has produced: `add` it there, with its choice as the
@@ -115,10 +123,11 @@ class Planner:
             r.stops,
             1,
             r.salt,
-            r.read_cache,
+            sequence.reads_cache,
             output,
             sequence.paid,
             sequence.attempt,
+            r.adapter,
         )
 
     def resize(self, blocks: int) -> None:
@@ -127,7 +136,7 @@ class Planner:
         state.pool.resize(blocks)
         most = blocks * state.block_size
         for sequence in list(state.sequences.values()):
-            if sequence.status is not RUNNING and len(sequence.tokens) + 1 > most:
+            if sequence.status is not RUNNING and len(sequence.tokens) + (sequence.max_tokens > 0) > most:
                 state.end(sequence, End.TOO_LONG)
 
     # -- a step ------------------------------------------------------------------------------
@@ -139,6 +148,10 @@ class Planner:
         if len(state.plans) == MOST_PLANS:
             raise ValueError(f"{MOST_PLANS} plans are without results")
         self._expire(now)
+        for sequence in self._scored:
+            if sequence.status is RUNNING:
+                state.end(sequence, End.LENGTH)
+        self._scored.clear()
         rows, chunks = self._fill(now)
         if not rows and not chunks and not state.plans and state.running:
             unlock(state)
@@ -160,7 +173,7 @@ class Planner:
             state.policy.oldest_part,
         )
         for sequence in state.running.values():
-            if sequence.to_prefill > 1 or (sequence.to_prefill == 1 and not sequence.confirmed):
+            if sequence.to_prefill and not _streams(sequence):
                 prefill.add(sequence)
         admit(state, prefill, len(rows), sum(s.computed for s in rows), limit)
         if state.preempted:
@@ -217,6 +230,7 @@ class Planner:
             at = sequence.computed
             rows.append(Row(sequence.id, sequence.attempt, at, 1, sequence.tokens[at : at + 1], sequence.blocks, True))
             sequence.computed = at + 1
+            state.counts.recomputed += at < sequence.reached
             sequence.pending += 1
             sequence.last_plan = number
             context += at + 1
@@ -224,9 +238,12 @@ class Planner:
             at = sequence.computed
             last = at + count == len(sequence.tokens)
             tokens = sequence.tokens[at : at + count]
-            rows.append(Row(sequence.id, sequence.attempt, at, count, tokens, sequence.blocks, last))
+            samples = last and sequence.max_tokens > 0
+            rows.append(Row(sequence.id, sequence.attempt, at, count, tokens, sequence.blocks, samples))
             sequence.computed = at + count
-            sequence.pending += last
+            if at < sequence.reached:
+                state.counts.recomputed += min(at + count, sequence.reached) - at
+            sequence.pending += samples
             sequence.last_plan = number
             prefill += count
             context += at + count
@@ -269,6 +286,8 @@ class Planner:
                 self._keep(sequence, before, end // size)
             if row.samples and token is not None:
                 emitted.append(self._emit(sequence, token, now))
+            elif sequence.max_tokens == 0 and end == sequence.num_prompt:
+                self._scored.append(sequence)
         state.ran(plan.number)
         return emitted
 
@@ -337,7 +356,10 @@ class Planner:
 
 
 def _streams(sequence: Sequence) -> bool:
-    """Whether all that is known of it is computed or under way but for the last token, and it has begun to answer."""
-    return len(sequence.tokens) + sequence.pending - sequence.computed == 1 and (
-        sequence.pending > 0 or sequence.confirmed > 0
+    """Whether all that is known of it is computed or under way but for the last token, and it has begun to answer.
+    Who wants no answer never does."""
+    return (
+        len(sequence.tokens) + sequence.pending - sequence.computed == 1
+        and (sequence.pending > 0 or sequence.confirmed > 0)
+        and sequence.max_tokens > 0
     )

@@ -35,6 +35,18 @@ class Prices:
 
 
 @dataclass(frozen=True, slots=True)
+class Deadlines:
+    """Of a tenant, for those of its requests that have none of their own; in ns, 0 = none. first_token: from its
+    arrival.  itl: between two tokens."""
+
+    first_token: Duration = 0
+    itl: Duration = 0
+
+
+NO_DEADLINES = Deadlines()
+
+
+@dataclass(frozen=True, slots=True)
 class PlanPolicy:
     """max_sequences: that run at once.  max_step_tokens: of one step, decodes and prefill together.
     max_context: tokens of a sequence, prompt and output.
@@ -49,6 +61,7 @@ class PlanPolicy:
         than 1 makes steps with much prefill longer, and fewer.
     expected_output: tokens that an answer comes to on average, as long as few have ended (FUTURE_PEAK); 0 = nobody
         knows, and it counts with all that it may have.
+    max_choices: answers to one prompt, of one request.
     prefix_cache: whether prompts share what others have computed.  defer: and wait for what another computes just now.
     """
 
@@ -64,6 +77,7 @@ class PlanPolicy:
     admit: Admit = Admit.FUTURE_PEAK
     expected_output: int = 256
     prices: Prices = Prices()
+    max_choices: int = 128
     prefix_cache: bool = True
     defer: bool = True
 
@@ -71,7 +85,8 @@ class PlanPolicy:
         """ValueError where they contradict each other."""
         if self.max_step_tokens < self.max_sequences + self.tile:
             raise ValueError("max_step_tokens must hold a token of each sequence and one tile of prefill")
-        if min(self.max_sequences, self.tile, self.max_partial_prefills, self.oldest_part, self.target_itl) < 1:
+        sizes = (self.max_sequences, self.tile, self.max_partial_prefills, self.oldest_part, self.max_choices)
+        if min(*sizes, self.target_itl) < 1:
             raise ValueError("sizes must be at least 1")
         if self.expected_output < 0:
             raise ValueError("expected_output must be at least 0")

@@ -43,17 +43,20 @@ class Held(NamedTuple):
 
 
 class Found:
-    """Cached blocks that a sequence begins with, as they were when last looked for. blocks: their numbers."""
+    """Cached blocks that a sequence begins with, as they were when last looked for. blocks: their numbers.
+    moves: of content from a block to its twin, until then."""
 
-    __slots__ = ("blocks", "held")
+    __slots__ = ("blocks", "held", "moves")
 
     def __init__(self) -> None:
+        self.moves = 0
         self.blocks: list[int] = []
         self.held: list[Held] = []
 
 
 class PrefixCache:
-    """block_size: tokens of a block.  hits, asked: tokens.  collisions: hashes that were equal for other tokens."""
+    """block_size: tokens of a block.  hits, asked: tokens.  collisions: hashes that were equal for other tokens.
+    moved: how often content came to be cached in a twin."""
 
     __slots__ = (
         "_by_block",
@@ -66,11 +69,12 @@ class PrefixCache:
         "block_size",
         "collisions",
         "hits",
+        "moved",
     )
 
     def __init__(self, block_size: int, hash: Hash = chained) -> None:
         self.block_size = block_size
-        self.hits = self.asked = self.collisions = 0
+        self.hits = self.asked = self.collisions = self.moved = 0
         self._hash = hash
         self._by_hash: dict[bytes, Held] = {}
         self._by_block: dict[int, Held] = {}
@@ -103,8 +107,13 @@ class PrefixCache:
 
     def look(self, root: bytes, hashes: list[bytes], tokens: list[int], limit: int, found: Found) -> None:
         """Bring up to date what was found of these tokens before. Takes as long as there is news: where a block is
-        still cached so are all that it continues, since what is lost takes with it whatever continues it."""
+        still cached so are all that it continues, since what is lost takes with it whatever continues it. Only where
+        something has moved to a twin all is looked at again."""
         held, blocks = found.held, found.blocks
+        if found.moves != self.moved:
+            found.moves = self.moved
+            held.clear()
+            blocks.clear()
         while held and (len(held) > limit or self._by_block.get(held[-1].block) is not held[-1]):
             held.pop()
             blocks.pop()
@@ -161,11 +170,12 @@ class PrefixCache:
         elif block in self._by_block:
             if block not in self._twins:
                 return True
-            self.moves(block, next(iter(self._twins[block])))
+            self.move(block, next(iter(self._twins[block])))
         return False
 
-    def moves(self, block: int, twin: int) -> None:
+    def move(self, block: int, twin: int) -> None:
         """What is cached in a block is cached in its twin instead."""
+        self.moved += 1
         held = self._by_block.pop(block)
         self._put(held._replace(block=twin))
         del self._twin[twin]

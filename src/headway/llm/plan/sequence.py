@@ -37,12 +37,14 @@ class Sequence:
     pending: samples that plans handed out will bring.
     blocks: numbers; the list is only ever appended to, and given up whole: a plan may hold on to it.
     hashes: of its full blocks of known tokens, chained.  cached: blocks that it found computed.
+    reads_cache: whether it may begin with what others have computed.
     found: while it waits, those that it would find, as of the last look.
     attempt: results of an earlier one are void.
     paid: prompt positions that its tenant was charged for, or got for nothing.  reserved: those that it will be.
     expected: how long it will be in all, as others turned out.
     first_at, emitted: when its first token came (0: it has none), and how many since it is here.
     last_plan: the last that it is in.
+    reached: positions that were handed out before it lost its blocks.
     stalled: it could not go on for want of a block.
     ceiling: of others' turns, up to which they pass it while it waits for steps as short as it wants them; 0: none do.
     """
@@ -71,6 +73,8 @@ class Sequence:
         "pending",
         "preemptions",
         "priority",
+        "reached",
+        "reads_cache",
         "request",
         "reserved",
         "stalled",
@@ -89,6 +93,7 @@ class Sequence:
         self.num_prompt = len(request.prompt)
         self.max_tokens = request.max_tokens
         self.itl = request.itl
+        self.reads_cache = request.read_cache
         self.status = Status.WAITING
         self.blocks: list[int] = []
         self.hashes: list[bytes] = []
@@ -104,6 +109,7 @@ class Sequence:
         self.last_plan = 0
         self.stalled = False
         self.ceiling = 0
+        self.reached = 0
 
     @property
     def produced(self) -> int:

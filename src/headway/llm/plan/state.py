@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from headway.core.ids import RequestId, Tenant
 from headway.llm.plan.blocks import BlockPool
-from headway.llm.plan.policy import PlanPolicy
+from headway.llm.plan.policy import NO_DEADLINES, Deadlines, PlanPolicy
 from headway.llm.plan.prefix import Found, Hash, PrefixCache, chained, root
 from headway.llm.plan.request import SequenceId
 from headway.llm.plan.room import Room
@@ -21,7 +21,8 @@ from headway.llm.plan.tenants import Tenants
 class Counts:
     """Since the engine began.
 
-    preemptions: by why.  preempted_once: sequences that ever were.  recomputed: tokens.  computed: tokens.
+    preemptions: by why.  preempted_once: sequences that ever were.  computed: tokens.
+    recomputed: of those, the ones that had been handed out before and were lost; what is found again is not.
     void: rows whose results came to nothing.
     """
 
@@ -51,6 +52,7 @@ class State:
         "cache",
         "computing",
         "counts",
+        "deadlines",
         "dry",
         "ended",
         "later",
@@ -80,10 +82,12 @@ class State:
         weight: Callable[[Tenant], float] = lambda tenant: 1.0,
         prior: Coefficients = DEFAULT,
         hash: Hash = chained,
+        deadlines: Callable[[Tenant], Deadlines] = lambda tenant: NO_DEADLINES,
     ) -> None:
-        """names: of what the keys and values depend on besides the tokens: model version, adapter."""
+        """names: of what all keys and values depend on besides the tokens: the model's version."""
         self.policy = policy
         self.names = names
+        self.deadlines = deadlines
         self.tenants = Tenants(weight)
         self.cache = PrefixCache(block_size, hash)
         self.pool = BlockPool(blocks, self.cache.forget, weight)
@@ -112,20 +116,28 @@ class State:
         """That hold so many tokens."""
         return -(-tokens // self.cache.block_size)
 
-    def root(self, tenant: Tenant, salt: str) -> bytes:
-        """Where chains of hashes begin of those that share what they computed: those of a salt, or of a tenant. Who
-        takes a tenant's name for a salt shares nothing with it."""
-        return root(*self.names, "salt", salt) if salt else root(*self.names, "tenant", tenant)
+    @property
+    def unfilled(self) -> int:
+        """Places in blocks that are held, in which nothing is, nor comes of a plan that runs: what fragmentation takes,
+        and prompts that are not computed yet. Takes a look at all that run."""
+        size = self.cache.block_size
+        return sum([len(s.blocks) * size - s.computed for s in self.running.values()])
+
+    def root(self, tenant: Tenant, salt: str, adapter: str = "") -> bytes:
+        """Where chains of hashes begin of those that share what they computed: those of an adapter and of a salt, or of
+        a tenant. Who takes a tenant's name for a salt shares nothing with it."""
+        whose, name = ("salt", salt) if salt else ("tenant", tenant)
+        return root(*self.names, adapter, whose, name)
 
     def root_of(self, sequence: Sequence) -> bytes:
-        return self.root(sequence.account.tenant, sequence.request.salt)
+        return self.root(sequence.account.tenant, sequence.request.salt, sequence.request.adapter)
 
     # -- coming to run -----------------------------------------------------------------------
 
     def found(self, sequence: Sequence) -> list[int]:
         """Blocks of it that are computed already; to be read only. The last known token is always left: its logits are
         wanted."""
-        if not self.policy.prefix_cache or not sequence.request.read_cache:
+        if not self.policy.prefix_cache or not sequence.reads_cache:
             return []
         limit = (len(sequence.tokens) - 1) // self.block_size
         self.cache.look(self.root_of(sequence), sequence.hashes, sequence.tokens, limit, sequence.found)
@@ -158,7 +170,7 @@ class State:
         account.adds_ahead(sequence, -1)
         self.tenants.runs(account)
         self.tenants.waits_no_more(account)
-        if self.policy.defer:
+        if self.policy.defer or (sequence.request.choices > 1 and self.policy.prefix_cache):
             for hash in sequence.hashes[len(found) :]:
                 self.computing.setdefault(hash, sequence.id)
 
@@ -166,7 +178,7 @@ class State:
         """It was computed a second time: where nobody holds the first one any more, that is not kept."""
         first = self.cache.twin(block)
         if first is not None and self.pool.is_idle(first):
-            self.cache.moves(first, block)
+            self.cache.move(first, block)
             self.pool.let_go(first)
 
     # -- losing its blocks -------------------------------------------------------------------
@@ -175,7 +187,8 @@ class State:
         """It waits again; what it has produced stays produced, what runs of it is void."""
         self.counts.preemptions[why] += 1
         self.counts.preempted_once += sequence.preemptions == 0
-        self.counts.recomputed += sequence.computed
+        if sequence.computed > sequence.cached * self.block_size:
+            sequence.reached = max(sequence.reached, sequence.computed)
         self.room.preempted()
         released = self._stop(sequence)
         sequence.become(PREEMPTED)

@@ -16,7 +16,7 @@ what of its own the server does not know yet. It lifts nobody then: who waits fo
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from heapq import heappop, heappush
 from typing import Any, NamedTuple
 
@@ -101,6 +101,14 @@ class Account:
         while queue and not _waits(queue[0][3]):
             heappop(queue)
         return queue[0][3] if queue else None
+
+    def queued(self) -> Iterator[Sequence]:
+        """All that wait, in no order."""
+        seen: dict[int, None] = {}
+        for _, _, number, sequence in self._queue:
+            if _waits(sequence) and number not in seen:
+                seen[number] = None
+                yield sequence
 
     def some(self, count: int) -> list[Sequence]:
         """The first so many, in order."""

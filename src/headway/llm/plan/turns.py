@@ -94,11 +94,13 @@ class Turns:
 
 
 def _defers(state: State, sequence: Sequence) -> bool:
-    """Whether the first block that it would have to compute is being computed for another. A block
-    that is cached continues one that is, so that it is found without a look at all."""
-    if not state.computing or not state.policy.prefix_cache or not sequence.request.read_cache:
+    """Whether the first block that it would have to compute is being computed for another; for another choice of its
+    request, unless the policy says that all may wait. A block that is cached continues one that is, so that it is found
+    without a look at all."""
+    if not state.computing or not state.policy.prefix_cache or not sequence.reads_cache:
         return False
     hashes = sequence.hashes
     end = min((len(sequence.tokens) - 1) // state.block_size, len(hashes))
     number = bisect_left(range(end), True, key=lambda number: not state.cache.knows(hashes[number]))
-    return number < end and hashes[number] in state.computing
+    by = state.computing.get(hashes[number]) if number < end else None
+    return by is not None and (state.policy.defer or by.request == sequence.id.request)

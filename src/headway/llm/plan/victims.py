@@ -1,8 +1,8 @@
 """Who loses its blocks when they are short. Whatever was computed in them is computed again later.
 
 Of a strictly lower class first, then of a tenant beyond its share of the pool, then whoever loses the least work, then
-the last to come. The oldest that runs is never taken, so that it finishes whatever happens; nor, while there are
-others, whoever was preempted twice.
+the last to come. The oldest that runs is not taken, so that it finishes whatever happens (but for a strictly higher
+class, if nothing else helps); nor, while there are others, whoever was preempted twice.
 """
 
 from __future__ import annotations

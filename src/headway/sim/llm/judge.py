@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence as Listed
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from headway.core.ids import RequestId
-from headway.core.units import Duration, Instant
+from headway.core.units import NEVER, Duration, Instant
 from headway.llm.plan.planner import Planner
 from headway.llm.plan.request import SequenceId, SequenceRequest
 from headway.llm.plan.step import Emitted, End, Refusal, Row, StepPlan
@@ -45,27 +45,34 @@ class Judge:
         self._number = 0
         self._steps = 0
         self._owed: dict[str, int] = {}
+        self._again = 0
+        """Positions that were handed out a second time."""
 
     # -- the calls ---------------------------------------------------------------------------
 
     def add(self, request: SequenceRequest, now: Instant, first_choice: int = 0) -> Refusal | None:
         refusal = self.planner.add(request, now, first_choice)
+        wanted = self.planner.state.deadlines(request.tenant)
+        if wanted.first_token and request.first_by == NEVER and not request.output:
+            request = replace(request, first_by=now + wanted.first_token)
+        request = replace(request, itl=request.itl or wanted.itl)
         promises.refusal(self.planner.state, request, refusal)
         if refusal is None:
             for choice in range(first_choice, first_choice + request.choices):
                 self._number += 1
                 id = SequenceId(request.id, choice)
-                pays = choice == first_choice and not request.output
-                self.told[id] = Told(id, request, self._number, pays)
+                first = choice == first_choice
+                pays = (first or not self.planner.state.policy.prefix_cache) and not request.output
+                self.told[id] = Told(id, request, self._number, first, pays)
         self._after({})
         return refusal
 
-    def abort(self, request: RequestId) -> bool:
+    def abort(self, request: RequestId, choice: int | None = None) -> bool:
         served = self._served()
-        ids = [id for id in self.told if id.request == request]
-        existed = self.planner.abort(request)
+        ids = [id for id in self.told if id.request == request and choice in (None, id.choice)]
+        existed = self.planner.abort(request, choice)
         self._require(existed is bool(ids), f"abort said {existed} of request {request} with {len(ids)} sequences")
-        self._require(not self.planner.abort(request), "a second abort says that it was over")
+        self._require(not self.planner.abort(request, choice), "a second abort says that it was over")
         for id in ids:
             self._over(id)
         self._after(served)
@@ -86,7 +93,9 @@ class Judge:
     def resize(self, blocks: int) -> None:
         self.planner.resize(blocks)
         for id in [id for id in self.told if id not in self.planner.state.sequences]:
-            self._require(len(self.told[id].tokens) + 1 > blocks * self.device.block_size, f"{id} would fit")
+            told = self.told[id]
+            need = len(told.tokens) + (told.request.max_tokens > 0)
+            self._require(need > blocks * self.device.block_size, f"{id} would fit")
             self._ended.append(self.told.pop(id).id)
         self._after({})
 
@@ -195,6 +204,9 @@ class Judge:
             told.table = list(row.block_table)
             told.done = row.start + row.size
             told.awaited += row.samples
+            self._again += max(0, min(told.done, told.reached) - row.start)
+        recomputed = state.counts.recomputed
+        self._require(recomputed == self._again, f"{recomputed} positions are computed again, and {self._again} were")
         self.flying.append(Flying(plan, [list(row.block_table) for row in plan.rows]))
         rows = [
             (row, table) for flying in self.flying for row, table in zip(flying.plan.rows, flying.tables, strict=True)

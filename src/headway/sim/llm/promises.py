@@ -44,11 +44,14 @@ class Before:
 def refusal(state: State, request: SequenceRequest, refused: Refusal | None) -> None:
     """What can never be served is refused, and nothing else but for its deadline."""
     length, most = len(request.prompt), state.pool.usable * state.block_size
-    never = length + request.max_tokens > state.policy.max_context or length + len(request.output) + 1 > most
+    need = length + len(request.output) + (request.max_tokens > 0)
+    never = length + request.max_tokens > state.policy.max_context or need > most
     if refused is None:
         require(not never, f"{length} tokens can never fit, and are taken")
     elif refused.code == "context_length_exceeded":
         require(never, f"{length} tokens fit, and are refused: {refused.message}")
+    elif refused.code == "invalid_n":
+        require(request.choices > (state.policy.max_choices if request.max_tokens else 1), refused.message)
     else:
         require(
             refused.code == "deadline_unmeetable" and (request.first_by < NEVER or request.itl > 0), refused.message
@@ -59,6 +62,8 @@ def ending(state: State, told: Told, end: End) -> None:
     """One that ends without a result."""
     if end is End.DEADLINE:
         require(told.request.first_by < NEVER and not told.produced, f"{told!r} has no deadline, or has begun")
+    elif end is End.LENGTH and told.request.max_tokens == 0:
+        require(told.done == told.num_prompt, f"{told!r} is not computed")
     elif end is End.TOO_LONG:
         require(len(told.tokens) + 1 > state.pool.usable * state.block_size, f"{told!r} fits")
     else:
@@ -73,7 +78,7 @@ def beginning(state: State, told: Told, sequence: Sequence) -> None:
     cached = sequence.cached * state.block_size
     require(len(sequence.blocks) == state.blocks_of(len(told.tokens)), f"{told!r} has {len(sequence.blocks)} blocks")
     require(cached < len(told.tokens), f"{told!r} has {cached} tokens computed: there are no logits")
-    if not told.request.read_cache or not state.policy.prefix_cache:
+    if not told.reads_cache or not state.policy.prefix_cache:
         require(cached == 0, f"{told!r} reads the cache")
 
 
@@ -84,7 +89,8 @@ def row(state: State, told: Told, row: Row) -> None:
     require(row.start == expected, f"{told!r} is to compute from {row.start} on, expected {expected}")
     last = row.start + row.size
     require(row.size > 0 and last <= told.known, f"{told!r} is to compute to {last}")
-    require(row.samples is (last == told.known), f"{told!r} samples: {row.samples}, {last} of {told.known}")
+    samples = last == told.known and told.request.max_tokens > 0
+    require(row.samples is samples, f"{told!r} samples: {row.samples}, {last} of {told.known}")
     if row.samples:
         require(told.known < told.num_prompt + told.request.max_tokens, f"{told!r} has all that it may have")
         require(told.known < state.policy.max_context, f"{told!r} is at the end of the context")
@@ -128,7 +134,7 @@ def budget(state: State, plan: StepPlan, told: Callable[[SequenceId], Told], now
     require(plan.predicted == state.steps.predict(*size), f"step {plan.number} is predicted otherwise")
     require(all(row.size == 1 and row.samples for row in streams), "streams go on by a token")
     for row in chunks:
-        if not row.samples:
+        if not row.samples and row.start + row.size < len(told(row.id).tokens):
             require(row.size % policy.tile == 0, f"{row.size} tokens of {row.id} are no multiple of a tile")
     if not chunks or (len(chunks) == 1 and chunks[0].size <= policy.tile):
         return  # a tile may come where there is no time for it, lest a prompt starve
@@ -146,8 +152,10 @@ def budget(state: State, plan: StepPlan, told: Callable[[SequenceId], Told], now
 def defers(state: State, told: Told, others: list[Told]) -> bool:
     """Whether it may wait for what another computes."""
     policy = state.policy
-    if not (policy.defer and policy.prefix_cache and told.request.read_cache):
+    if not (policy.prefix_cache and told.reads_cache):
         return False
+    if not policy.defer:
+        others = [other for other in others if other.id.request == told.id.request]
     return any(told.shares_a_beginning(other, state.block_size) for other in others)
 
 
@@ -209,8 +217,8 @@ def order(state: State, before: Before, begun: list[Told], plan: StepPlan, all_o
 def victims(
     state: State, before: Before, begun: list[Told], plan: StepPlan, told: dict[SequenceId, Told], flying: int
 ) -> None:
-    """Who has lost its blocks: never the oldest; nobody for one of its own class; nobody a third time while there was
-    anything else to do."""
+    """Who has lost its blocks: the oldest only for a strictly higher class; nobody for one of its own; nobody a third
+    time while there was anything else to do."""
     counts = state.counts.preemptions
     by_why = {why: counts[why] - before.preemptions[why] for why in counts}
     require(sum(by_why.values()) == len(plan.preempted), f"{plan.preempted} are preempted: {by_why}")
@@ -218,15 +226,18 @@ def victims(
         return
     ran = [*before.running, *begun]
     oldest = min(ran, key=lambda each: each.number)
-    require(oldest.id not in plan.preempted, f"{oldest!r} is the oldest that runs, and has lost its blocks")
+    left = [*begun, *(each for each in told.values() if not each.runs and each.id not in plan.preempted)]
+    best = min((each.request.priority for each in left), default=99)
+    displaced = by_why["class"] > 0 and best < oldest.request.priority
+    lost_it = oldest.id in plan.preempted and not displaced
+    require(not lost_it, f"{oldest!r} is the oldest that runs, and has lost its blocks")
     if state.policy.admit is Admit.WORST_CASE and not state.pool.debt and not state.pool.gone:
         require(by_why["growth"] == 0, "with the worst case counted, somebody lacks a block")
     lost = [each for each in [*before.running, *told.values()] if each.id in plan.preempted]
     if sum(by_why.values()) == by_why["class"]:
-        left = [*begun, *(each for each in told.values() if not each.runs and each.id not in plan.preempted)]
-        best = min((each.request.priority for each in left), default=99)
         for each in lost:
             require(best < each.request.priority, f"{each!r} has made room for one of its own class")
-    if flying or len(plan.rows) > 1:
+    walled = any(end is End.LENGTH for _, end in plan.finished)  # nothing could go on, and others have come since
+    if (flying or len(plan.rows) > 1) and not walled:
         for each in lost:
             require(each.preemptions <= IMMUNE_AFTER, f"{each!r} has lost its blocks {each.preemptions} times")

@@ -81,7 +81,8 @@ class TenantRecord:
 
 class Recorder:
     """weight: of a tenant, for the gaps.  began, ended: first arrival, last end.  preempted: how often -> how many
-    sequences.  kv_time: blocks held x ns.  kv_peak: the greatest share of a pool that was ever held.
+    sequences.  kv_time: blocks held x ns.  unfilled_time: of places in them that hold nothing, the same.
+    kv_peak: the greatest share of a pool that was ever held.
     """
 
     def __init__(
@@ -94,7 +95,7 @@ class Recorder:
         self.began: Instant = -1
         self.ended: Instant = 0
         self.preempted: Counter[int] = Counter()
-        self.kv_time = 0.0
+        self.kv_time = self.unfilled_time = 0.0
         self.kv_peak = 0.0
         self.step_times = array("q")
         self._weight = weight
@@ -153,6 +154,7 @@ class Recorder:
         state = engine.scheduler.state
         elapsed = engine.ends - engine.began
         self.kv_time += state.pool.in_use / state.pool.size * elapsed
+        self.unfilled_time += state.unfilled / (state.block_size * state.pool.size) * elapsed
         self.step_times.append(elapsed)
         prices = state.policy.prices
         served: dict[Tenant, int] = {}

@@ -53,6 +53,8 @@ class LlmReport:
     input_tokens_per_s: prompt tokens of sequences that began to answer, those found in the cache included.
     busy: share of the time that the devices worked.  step: how long steps took.
     kv_mean, kv_peak: shares of the pool that were held; the mean is over the time that the devices worked.
+    kv_unfilled: of what was held, the share of places that held nothing: in the last block of each sequence, and of
+    prompts that were not computed yet.
     preempted: share of sequences that ever were; preempted_once: share of those that were just once.
     recomputed_tokens: computed again because blocks were lost.
     cache_hit_rate: share of the tokens of admitted sequences that were found in the prefix cache.
@@ -78,6 +80,7 @@ class LlmReport:
     step_error: float
     kv_mean: float
     kv_peak: float
+    kv_unfilled: float
     preemptions: dict[str, int]
     preempted: float
     preempted_once: float
@@ -126,6 +129,7 @@ def report(recorder: Recorder, engines: Sequence[Engine], wall_s: float = 0.0) -
         step_error=round(sum(state.steps.error for state in states) / len(states), 4),
         kv_mean=round(recorder.kv_time / max(1, busy), 4),
         kv_peak=round(recorder.kv_peak, 4),
+        kv_unfilled=round(recorder.unfilled_time / recorder.kv_time, 4) if recorder.kv_time else 0.0,
         preemptions=dict(_sum(Counter(state.counts.preemptions) for state in states)),
         preempted=round(ever / sequences, 4),
         preempted_once=round(recorder.preempted[1] / ever, 4) if ever else 1.0,
@@ -199,7 +203,11 @@ def as_table(report: LlmReport) -> str:
         ("in time", f"{report.in_time:.1%} of first tokens"),
         ("steps", f"{report.steps}, {_latency(report.step)}; predicted within {report.step_error:.1%}"),
         ("device", f"{report.busy:.1%} busy"),
-        ("KV blocks", f"{report.kv_mean:.1%} held on average, {report.kv_peak:.1%} at most"),
+        (
+            "KV blocks",
+            f"{report.kv_mean:.1%} held on average, {report.kv_peak:.1%} at most;"
+            f" {report.kv_unfilled:.1%} of their places hold nothing",
+        ),
         (
             "preempted",
             f"{report.preempted:.2%} of sequences{once};"

@@ -9,8 +9,9 @@ from headway.llm.plan.request import SequenceId, SequenceRequest
 class Told:
     """tokens: prompt and whatever came since.  done: positions that were handed out to be computed, in this attempt;
     None before any was.  awaited: samples that are under way.  table: its blocks, when last seen.
+    reads_cache: whether it may begin with what others have computed.
     paid: tokens of its prompt that are charged, or were found.  values: of its tokens, as the device has them.
-    preemptions: how often it has lost its blocks here.
+    preemptions: how often it has lost its blocks here.  reached: positions that were handed out before it did.
     """
 
     __slots__ = (
@@ -23,6 +24,8 @@ class Told:
         "number",
         "paid",
         "preemptions",
+        "reached",
+        "reads_cache",
         "request",
         "root",
         "runs",
@@ -31,19 +34,22 @@ class Told:
         "values",
     )
 
-    def __init__(self, id: SequenceId, request: SequenceRequest, number: int, pays: bool) -> None:
+    def __init__(self, id: SequenceId, request: SequenceRequest, number: int, first: bool, pays: bool) -> None:
+        """first: of its choices.  pays: for its prompt."""
         self.id = id
         self.request = request
         self.number = number
-        self.root = f"salt {request.salt}" if request.salt else f"tenant {request.tenant}"
+        whose = f"salt {request.salt}" if request.salt else f"tenant {request.tenant}"
+        self.root = f"{request.adapter}, {whose}"
         self.tokens = [*request.prompt, *request.output]
         self.values: list[int] = []
         self.attempt = request.attempt
-        self.preemptions = 0
+        self.preemptions = self.reached = 0
         self.runs = False
         self.done: int | None = None
         self.awaited = 0
         self.table: list[int] = []
+        self.reads_cache = request.read_cache or not first
         self.paid = request.paid if pays else len(request.prompt)
         self.first_at: Instant = 0
         self.emitted = 0
@@ -79,6 +85,7 @@ class Told:
         self.runs = False
         self.attempt += 1
         self.preemptions += 1
+        self.reached = max(self.reached, self.done or 0)
         self.done = None
         self.awaited = 0
 

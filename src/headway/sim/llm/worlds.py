@@ -18,7 +18,7 @@ from random import Random
 
 from headway.core.units import NEVER, SECOND, Instant, ms
 from headway.llm.plan.planner import Planner
-from headway.llm.plan.policy import UNIT, Admit, PlanPolicy
+from headway.llm.plan.policy import NO_DEADLINES, UNIT, Admit, Deadlines, PlanPolicy
 from headway.llm.plan.prefix import Hash, chained
 from headway.llm.plan.request import SequenceId, SequenceRequest
 from headway.llm.plan.step_time import DEFAULT, Coefficients
@@ -48,6 +48,7 @@ class WorldPlan:
     hash: Hash
     tenants: tuple[str, ...]
     weights: dict[str, float]
+    deadlines: dict[str, Deadlines]
     salted: bool
     classes: int
     depth: int
@@ -87,6 +88,12 @@ def plan_world(random: Random) -> WorldPlan:
         hash=weak if random.random() < 0.15 else chained,
         tenants=tenants,
         weights={tenant: pick((0.5, 1.0, 1.0, 3.0)) for tenant in tenants},
+        deadlines={
+            tenant: Deadlines(pick((0, 0, 0, SECOND)), pick((0, 0, 0, ms(20))))
+            if random.random() < 0.5
+            else NO_DEADLINES
+            for tenant in tenants
+        },
         salted=random.random() < 0.3,
         classes=pick((1, 1, 2, 3)),
         depth=pick((1, 2, 2)),
@@ -111,7 +118,17 @@ class World:
         w = self.plan
         self.engines = [
             Judge(
-                planner(w.policy, w.blocks, w.block_size, ("v1",), w.weights.__getitem__, w.device, w.hash), DEEP_EVERY
+                planner(
+                    w.policy,
+                    w.blocks,
+                    w.block_size,
+                    ("v1",),
+                    w.weights.__getitem__,
+                    w.device,
+                    w.hash,
+                    w.deadlines.__getitem__,
+                ),
+                DEEP_EVERY,
             )
             for _ in range(2)
         ]
@@ -129,7 +146,8 @@ class World:
             if chance() < w.arrive and len(engine.told) < MOST_WAITING:
                 self.arrives(engine)
             if chance() < w.abort and engine.told:
-                engine.abort(self.random.choice(list(engine.told)).request)
+                id = self.random.choice(list(engine.told))
+                engine.abort(id.request, id.choice if chance() < 0.3 else None)
                 self.counts["aborted"] += 1
             if chance() < w.take_back and engine.told:
                 self.moves(engine, self.engines[engine is self.engines[0]])
@@ -145,18 +163,20 @@ class World:
         self.requests += 1
         prompt, output = w.longest
         beginning = [random.randrange(3)] * random.choice((0, 0, random.randrange(prompt)))
+        read_cache = random.random() < 0.9
         request = SequenceRequest(
             self.requests,
             random.choice(w.tenants),
             beginning + [random.randrange(VOCABULARY) for _ in range(random.randrange(1, 1 + prompt - len(beginning)))],
-            random.choice((1, random.randrange(1, 1 + output))),
+            random.choice((1 if read_cache else 0, random.randrange(1, 1 + output))),
             priority=random.randrange(w.classes),
             first_by=random.choice((NEVER, NEVER, NEVER, self.now + random.randrange(2 * SECOND))),
             itl=random.choice((0, 0, ms(10), ms(100))),
             stops=random.choice(((), (STOP,))),
             choices=random.choice((1, 1, 1, 3)),
             salt="all" if w.salted else "",
-            read_cache=random.random() < 0.9,
+            read_cache=read_cache,
+            adapter=random.choice(("", "", "", "adapter")),
         )
         refused = engine.add(request, self.now)
         self.counts["arrived" if refused is None else "refused"] += 1
