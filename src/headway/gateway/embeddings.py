@@ -102,9 +102,11 @@ class EmbeddingsApi:
         body = job.body
         tokenizer = self._tokenizers.get((version.model, version.number))
         if tokenizer is None:
-            raise BadRequest(
-                f"model {body.model!r} makes no embeddings: its settings say nothing of them", param="model"
+            language = version.meta is not None and version.meta.language is not None
+            why = (
+                "it is a language model: POST /v1/chat/completions" if language else "its settings say nothing of them"
             )
+            raise BadRequest(f"model {body.model!r} makes no embeddings: {why}", param="model")
         version.require_ready()
         _check_dimensions(body, version)
         keep = _kept(body, tokenizer.max_length)

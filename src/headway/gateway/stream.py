@@ -81,7 +81,7 @@ def _error_event(error: HeadwayError, request_id: str) -> bytes:
 
 
 def sse(data: bytes) -> bytes:
-    """One server-sent event. JSON text has no raw line feed; three more characters count as line ends to some readers."""
+    """One server-sent event. JSON text has no raw line feed; some readers know three more characters that end lines."""
     if b"\xe2\x80" in data:
         data = data.replace(b"\xe2\x80\xa8", b"\\u2028").replace(b"\xe2\x80\xa9", b"\\u2029")
     if b"\xc2\x85" in data:

@@ -238,6 +238,7 @@ class Answer:
             out = b""
         if self._problem is not None:
             out += self._surface.error(self._problem, self._request.id)
+            self._problem = None  # it was raised, and its frames would keep all that they knew
             self._end(stream)
         elif self._news:
             asyncio.get_running_loop().call_soon(stream.ready)
