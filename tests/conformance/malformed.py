@@ -216,7 +216,7 @@ ONLY_CHAT = [
     field(
         "tool_choice", "required", "response_format", path=CHAT, tools=[TOOL], response_format={"type": "json_object"}
     ),
-    field("messages", [{"role": "user", "content": "x" * 2000}], "tokens", "{c} tokens", path=CHAT),
+    field("messages", [{"role": "user", "content": "x1" * 1000}], "tokens", "{c} tokens", path=CHAT),
     field("messages", [{"role": "user", "content": "x" * 200_000}], "200", "{c} tokens", path=CHAT),
 ]
 ONLY_COMPLETION = [

@@ -53,11 +53,12 @@ class TextApi:
 
         def judge(meta: LanguageMeta) -> Wanted:
             choosing.check_choice(body)
+            form_asked(body)
             return parameters.of_chat(body, meta, targets)
 
         def make(wanted: Wanted, language: Language, meta: LanguageMeta) -> Made:
             parser = choosing.parser_of(body, language)
-            form = form_of(body, self._languages.forms, choosing.form_of(body))
+            form = form_of(body, self._languages.forms)
             made = prompts.of_chat(body, wanted, language, meta)
             scored, usage = wanted.scores is not None, wanted.include_usage
             tables = tables_of(body, made, language)
@@ -152,12 +153,18 @@ def identity_of(request: Request, body: Body, kind: str) -> dict[str, Any]:
     }
 
 
-def form_of(body: Body, pool: Executor, of_tools: Asked | None = None) -> tuple[str, str] | None:
-    """of_tools: the form of a call that must be made. In a thread. Raises BadRequest."""
+def form_asked(body: Body) -> Asked | None:
+    """Quick. Raises BadRequest."""
     asked = forms.asked(body)
-    if asked is not None and of_tools is not None:
+    of_call = choosing.form_of(body) if isinstance(body, ChatBody) else None
+    if asked is not None and of_call is not None:
         raise BadRequest(f"{asked.param} and tool_choice both ask for a form; an answer has one", param="tool_choice")
-    asked = asked or of_tools
+    return asked or of_call
+
+
+def form_of(body: Body, pool: Executor) -> tuple[str, str] | None:
+    """In a thread. Raises BadRequest."""
+    asked = form_asked(body)
     return None if asked is None else forms.made(asked, pool)
 
 

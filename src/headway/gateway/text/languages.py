@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
@@ -15,8 +16,9 @@ from headway.llm.text.vocabulary import TokenBytes
 if TYPE_CHECKING:
     from headway.llm.text.template import ChatTemplate
 
-THREADS = 2
-"""That make prompts. A tokenizer lets the interpreter go while it works, so more would take the cores of the models."""
+MOST_THREADS = 4
+"""That make prompts; and half as many as there are cores at most. A tokenizer lets the interpreter go while it works,
+and would take the cores of the models and of everybody else's tokens."""
 
 log = logging.getLogger("headway.gateway")
 
@@ -74,8 +76,9 @@ class Languages:
     """pool: threads that load them, and make prompts.  forms: threads that look at what forms are asked for."""
 
     def __init__(self) -> None:
-        self.pool = ThreadPoolExecutor(THREADS, thread_name_prefix="headway-text")
-        self.forms = ThreadPoolExecutor(THREADS, thread_name_prefix="headway-forms")
+        threads = max(1, min(MOST_THREADS, len(os.sched_getaffinity(0)) // 2))
+        self.pool = ThreadPoolExecutor(threads, thread_name_prefix="headway-text")
+        self.forms = ThreadPoolExecutor(threads, thread_name_prefix="headway-forms")
         self._loaded: dict[str, Future[Language]] = {}
 
     def want(self, source: str) -> Future[Language]:
