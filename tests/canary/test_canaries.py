@@ -30,7 +30,7 @@ BUDGET = (1, 2, 4, 6, 7, 8, 11, 20, 41, 47, 49, 80, 86, 98, 301, 556, 3, 9, 15, 
 FAIR_BUDGET = ((1, False), (2, False), (4, False), (9, True), (45, False))
 """Seeds of fair worlds, and whether with deadlines."""
 FAILURES_BUDGET = (2, 4, 7, 8, 9, 17, 36, 38, 112, 204)
-ENGINES_BUDGET = (9, 1, 7, 6, 3, 29)
+ENGINES_BUDGET = (9, 1, 7, 6, 3, 29, 14)
 ORDER_BUDGET = ("1", "25")
 HASH_SEEDS = ("1", "2", "3", "4", "5")
 ROOT = Path(__file__).parents[2]
