@@ -143,6 +143,27 @@ def test_prompts_in_all_four_forms(file: Path, given: Any, count: int) -> None:
     assert len(runtime.all(Written)) == count
 
 
+@pytest.mark.parametrize("stream", [False, True])
+def test_answers_are_in_the_order_of_their_prompts(file: Path, stream: bool) -> None:
+    """Prompt i says letters of its own, and its answer j so many of them."""
+    letters = tokens(file, "xyz")
+
+    def answer(runtime: Any, submit: Submit) -> None:
+        assert submit.generation is not None
+        letter = submit.generation.prompt[0]
+        for choice in (1, 0):
+            for position in range(choice + 1):
+                runtime.chunk(submit.request, position, Token(choice, position, letter))
+        runtime.deliver(done(submit.request))
+
+    told, _ = asked(file, lambda w: complete(w, ["x", "y", "z"], n=2, stream=stream), answer)
+    found: dict[int, str] = {}
+    for chunk in events(told.body)[:-1] if stream else [told.json]:
+        for choice in chunk["choices"]:
+            found[choice["index"]] = found.get(choice["index"], "") + choice["text"]
+    assert [found[index] for index in range(6)] == ["x", "xx", "y", "yy", "z", "zz"] and len(letters) == 3
+
+
 def test_a_prompt_is_cut_to_its_end_where_that_is_asked_for(file: Path) -> None:
     long = [3, 4, 5] * 200
     for truncate, kept in ((4, long[-4:]), (-1, long[-(CONTEXT - 10) :]), (10_000, None)):
