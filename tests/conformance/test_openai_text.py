@@ -225,6 +225,17 @@ def test_log_probabilities_of_a_chat(file: Path) -> None:
     assert content[0]["top_logprobs"] == [{"token": "<|note|>", "logprob": -1.0, "bytes": list(b"<|note|>")}]
 
 
+def test_a_reply_too_long_to_be_written_while_others_wait_is_the_same(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    body = {"logprobs": True, "top_logprobs": 2, "n": 2, "request_id": "mine"}
+    inline, _ = asked(file, lambda w: chat(w, **body))
+    monkeypatch.setattr("headway.gateway.text.answer.MOST_INLINE", 0)
+    in_a_thread, runtime = asked(file, lambda w: chat(w, **body))
+    assert in_a_thread.json["choices"] == inline.json["choices"]
+    assert len(runtime.all(Written)) == 1
+
+
 def test_log_probabilities_of_a_completion_with_its_prompt(file: Path) -> None:
     answer, runtime = asked(file, lambda w: complete(w, "hello w", logprobs=1, echo=True, max_tokens=2))
     choice = answer.json["choices"][0]
