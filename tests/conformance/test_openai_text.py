@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from headway.config.settings import Settings
+from headway.config.tenants import TenantRules
 from headway.core.ids import Part
 from headway.core.outcomes import Outcome
 from headway.llm.sample.params import SamplingParams
@@ -182,6 +184,14 @@ def test_tenant_priority_and_time_are_as_on_other_routes(file: Path) -> None:
     _, runtime = asked(file, lambda w: chat(w, priority=1, headers=headers), now=lambda: 0)
     (submit,) = runtime.all(Submit)
     assert (submit.tenant, submit.priority, submit.deadline) == ("default", 0, 100_000_000)
+
+
+def test_a_tenants_times_are_those_of_requests_that_bring_none(file: Path) -> None:
+    settings = Settings(other_tenants=TenantRules(default_ttft_ms=500, default_itl_ms=40))
+    _, runtime = asked(file, lambda w: chat(w), settings=settings)
+    assert (generation(runtime).first_within, generation(runtime).itl) == (500_000_000, 40_000_000)
+    _, runtime = asked(file, lambda w: chat(w, headers={"X_Itl_Ms": "20"}), settings=settings)
+    assert (generation(runtime).first_within, generation(runtime).itl) == (500_000_000, 20_000_000)
 
 
 # -- whole replies ---------------------------------------------------------------------------------
