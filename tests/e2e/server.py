@@ -21,7 +21,7 @@ from urllib.parse import urlsplit
 from tests.e2e.client import ANSWERED
 
 HEADWAY = Path(sys.executable).with_name("headway")
-PATIENCE_S = 60
+PATIENCE_S = 100
 
 
 class Server:

@@ -15,7 +15,7 @@ from headway.sim import engine_worlds, worlds
 from headway.sim.llm.worlds import World, WorldFailed, main, run_world
 
 STEPS = 60
-FIRST = 1_001
+FIRST = 2_001
 CHUNK = 12
 CHUNKS = 3
 

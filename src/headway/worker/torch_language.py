@@ -108,7 +108,7 @@ class LanguageExecutor:
     # -- how long steps take -------------------------------------------------------------------
 
     def _time(self) -> None:
-        """Whatever the blocks hold; the best of three, as others may use the machine."""
+        """Whatever the blocks hold; the best of two, as others may use the machine."""
         one, eight = self._best(self._decodes(1, 1)), self._best(self._decodes(8, 1))
         far = self._best(self._decodes(8, CONTEXT))
         prompt = self._best(self._prompt(PROMPT))
@@ -117,17 +117,16 @@ class LanguageExecutor:
         prefill = max(1.0, (prompt - step) / PROMPT)
         context = max(0.0, (far - eight) / (8 * (CONTEXT - 1)))
         self.steps = Coefficients(step, prefill, decode, context, DEFAULT.pairs)
-        self.measurements = tuple(
-            Measurement(1, length, self._best(self._prompt(length))) for length in (16, 64, PROMPT)
-        )
+        shorter = [(length, self._best(self._prompt(length))) for length in (16, 64)]
+        self.measurements = tuple(Measurement(1, length, took) for length, took in (*shorter, (PROMPT, prompt)))
         log.info(
             "a step takes %.1f ms for 1 row, %.1f for 8, %.1f for %d tokens of a prompt",
             *_ms(one, eight, prompt),
             PROMPT,
         )
 
-    def _best(self, rows: list[Row], runs: int = 3) -> int:
-        """Nanoseconds of a step."""
+    def _best(self, rows: list[Row], runs: int = 2) -> int:
+        """Nanoseconds of a step, once it has been made."""
         plan = StepPlan(0, rows)
         taken = []
         for _ in range(runs + 1):
