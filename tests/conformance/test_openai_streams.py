@@ -287,6 +287,7 @@ def test_each_model_is_told_what_it_is_good_for(file: Path) -> None:
             answer = await w.ask("POST", "/v1/embeddings", {"model": "talker", "input": "a"})
             assert (answer.status, answer.json["error"]["param"]) == (400, "model")
             assert "is a language model: POST /v1/chat/completions" in answer.json["error"]["message"]
+            assert list((await w.ask("GET", "/version")).json) == ["version"]
             entries = (await w.ask("GET", "/v1/models")).json["data"]
             assert [(entry["id"], entry.get("max_model_len")) for entry in entries] == [("talker", 512), ("add", None)]
 

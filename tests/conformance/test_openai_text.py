@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from headway.config.settings import Settings
+from headway.config.tenants import TenantRules
 from headway.core.ids import Part
 from headway.core.outcomes import Outcome
 from headway.llm.sample.params import SamplingParams
@@ -143,6 +145,27 @@ def test_prompts_in_all_four_forms(file: Path, given: Any, count: int) -> None:
     assert len(runtime.all(Written)) == count
 
 
+@pytest.mark.parametrize("stream", [False, True])
+def test_answers_are_in_the_order_of_their_prompts(file: Path, stream: bool) -> None:
+    """Prompt i says letters of its own, and its answer j so many of them."""
+    letters = tokens(file, "xyz")
+
+    def answer(runtime: Any, submit: Submit) -> None:
+        assert submit.generation is not None
+        letter = submit.generation.prompt[0]
+        for choice in (1, 0):
+            for position in range(choice + 1):
+                runtime.chunk(submit.request, position, Token(choice, position, letter))
+        runtime.deliver(done(submit.request))
+
+    told, _ = asked(file, lambda w: complete(w, ["x", "y", "z"], n=2, stream=stream), answer)
+    found: dict[int, str] = {}
+    for chunk in events(told.body)[:-1] if stream else [told.json]:
+        for choice in chunk["choices"]:
+            found[choice["index"]] = found.get(choice["index"], "") + choice["text"]
+    assert [found[index] for index in range(6)] == ["x", "xx", "y", "yy", "z", "zz"] and len(letters) == 3
+
+
 def test_a_prompt_is_cut_to_its_end_where_that_is_asked_for(file: Path) -> None:
     long = [3, 4, 5] * 200
     for truncate, kept in ((4, long[-4:]), (-1, long[-(CONTEXT - 10) :]), (10_000, None)):
@@ -161,6 +184,14 @@ def test_tenant_priority_and_time_are_as_on_other_routes(file: Path) -> None:
     _, runtime = asked(file, lambda w: chat(w, priority=1, headers=headers), now=lambda: 0)
     (submit,) = runtime.all(Submit)
     assert (submit.tenant, submit.priority, submit.deadline) == ("default", 0, 100_000_000)
+
+
+def test_a_tenants_times_are_those_of_requests_that_bring_none(file: Path) -> None:
+    settings = Settings(other_tenants=TenantRules(default_ttft_ms=500, default_itl_ms=40))
+    _, runtime = asked(file, lambda w: chat(w), settings=settings)
+    assert (generation(runtime).first_within, generation(runtime).itl) == (500_000_000, 40_000_000)
+    _, runtime = asked(file, lambda w: chat(w, headers={"X_Itl_Ms": "20"}), settings=settings)
+    assert (generation(runtime).first_within, generation(runtime).itl) == (500_000_000, 20_000_000)
 
 
 # -- whole replies ---------------------------------------------------------------------------------
@@ -202,6 +233,17 @@ def test_log_probabilities_of_a_chat(file: Path) -> None:
     assert content[1]["bytes"] == [0xC3] and content[2]["bytes"] == [0xA9]
     assert content[0]["logprob"] == -0.25
     assert content[0]["top_logprobs"] == [{"token": "<|note|>", "logprob": -1.0, "bytes": list(b"<|note|>")}]
+
+
+def test_a_reply_too_long_to_be_written_while_others_wait_is_the_same(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    body = {"logprobs": True, "top_logprobs": 2, "n": 2, "request_id": "mine"}
+    inline, _ = asked(file, lambda w: chat(w, **body))
+    monkeypatch.setattr("headway.gateway.text.answer.MOST_INLINE", 0)
+    in_a_thread, runtime = asked(file, lambda w: chat(w, **body))
+    assert in_a_thread.json["choices"] == inline.json["choices"]
+    assert len(runtime.all(Written)) == 1
 
 
 def test_log_probabilities_of_a_completion_with_its_prompt(file: Path) -> None:

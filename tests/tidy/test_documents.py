@@ -11,6 +11,7 @@ import pytest
 from headway.core.effects import Reason
 from headway.core.outcomes import Outcome
 from headway.gateway.errors import FACES, HeadwayError
+from headway.gateway.gateway import Gateway
 from headway.gateway.tokenizing import TokenizerUnavailable
 from headway.runtime.losses import SIGNS
 
@@ -34,6 +35,9 @@ def sections(document: Path) -> list[str]:
     """The anchors of a document's headings, as forges make them."""
     headings = re.findall(r"^#+ (.*)$", document.read_text(), re.MULTILINE)
     return [re.sub(r"[^\w\- ]", "", heading).strip().lower().replace(" ", "-") for heading in headings]
+
+
+assert Gateway, "with it come all modules that errors are in"
 
 
 def subclasses(base: type[HeadwayError]) -> Iterator[type[HeadwayError]]:

@@ -53,6 +53,10 @@ class TenantRules(Struct, frozen=True, forbid_unknown_fields=True):
         a request that names none gets the nearest to 1 that is allowed, of two the less urgent.
     models: that it may call and is shown; [] = all. Others are refused (403).
     default_deadline_ms: of a request that names none; 0 = `server.request_timeout_s`.
+    default_ttft_ms: of language models: after so long a first token is worthless, to a request that does not say by
+        `x-ttft-ms`; 0 = it never is.
+    default_itl_ms: of language models: what tokens are to keep to between each other, to a request that does not say
+        by `x-itl-ms`; 0 = what the model aims at.
     slo_ms: the latency that is aimed for, instead of the model's own `slo_ms`; 0 = the model's.
     slo: the same model by model, which goes before it: `{ minilm = 50 }`. A model's batches are made for the tightest
         of its own and all tenants'.
@@ -64,6 +68,8 @@ class TenantRules(Struct, frozen=True, forbid_unknown_fields=True):
     classes: tuple[Count, ...] = ()
     models: tuple[str, ...] = ()
     default_deadline_ms: Span = 0
+    default_ttft_ms: Span = 0
+    default_itl_ms: Span = 0
     slo_ms: Span = 0
     slo: dict[str, Share] = field(default_factory=dict)
 

@@ -25,13 +25,15 @@ NAMES_SHOWN = 20
 
 class Caller(msgspec.Struct, frozen=True):
     """What a tenant may. models, classes: empty = all.  usual_class: of a request that names none.
-    default_timeout: nanoseconds, of a request that names no deadline; None = as long as the server lets it."""
+    default_timeout: nanoseconds, of a request that names no deadline; None = as long as the server lets it.
+    default_targets: of one that names none to a language model, as `options.read_targets` has them."""
 
     tenant: str = DEFAULT_TENANT
     models: frozenset[str] = frozenset()
     classes: frozenset[int] = frozenset()
     usual_class: int = USUAL_CLASS
     default_timeout: int | None = None
+    default_targets: tuple[int, int] = (0, 0)
 
     def may_call(self, model: str) -> bool:
         return not self.models or model in self.models
@@ -110,6 +112,7 @@ def _caller(name: str, tenant: TenantRules, last: int) -> Caller:
         classes=classes,
         usual_class=min(classes, key=_distance, default=USUAL_CLASS),
         default_timeout=ms(tenant.default_deadline_ms) if tenant.default_deadline_ms else None,
+        default_targets=(ms(tenant.default_ttft_ms), ms(tenant.default_itl_ms)),
     )
 
 

@@ -38,16 +38,19 @@ def read_options(request: Request, caller: Caller, parameters: dict[str, Any]) -
     return Options(caller.default_timeout if timeout is None else timeout, priority, caller.tenant)
 
 
-def read_targets(request: Request) -> tuple[int, int]:
+def read_targets(request: Request, caller: Caller) -> tuple[int, int]:
     """What a language model's answer is to keep to, 0 = it need not: ns until its first token is worthless
     (`x-ttft-ms`), and ns between its tokens (`x-itl-ms`). Raises BadRequest."""
-    headers = request.headers
-    return _target("x-ttft-ms", headers.get(b"x-ttft-ms")), _target("x-itl-ms", headers.get(b"x-itl-ms"))
+    headers, (first, between) = request.headers, caller.default_targets
+    return (
+        _target("x-ttft-ms", headers.get(b"x-ttft-ms"), first),
+        _target("x-itl-ms", headers.get(b"x-itl-ms"), between),
+    )
 
 
-def _target(name: str, header: bytes | None) -> int:
+def _target(name: str, header: bytes | None, otherwise: int) -> int:
     if header is None:
-        return 0
+        return otherwise
     try:
         milliseconds = float(header)
     except ValueError:

@@ -120,6 +120,7 @@ class Routes:
         add("POST", "/tokenize", self.tokenize)
         add("POST", "/detokenize", self.detokenize)
         add("GET", "/health", self.health)
+        add("GET", "/version", self.version)
         add("GET", "/ready", self.ready)
         self._add_admin(router, self._gate.before)
         return router
@@ -280,6 +281,10 @@ class Routes:
     def health(self, request: Request, at: Parameters) -> Response:
         """The server lives; says nothing of any model."""
         return _json({"live": True})
+
+    def version(self, request: Request, at: Parameters) -> Response:
+        self.access(request)
+        return _json({"version": __version__})
 
     def ready(self, request: Request, at: Parameters) -> Response:
         """Whether all is ready may everybody know; of which models, whoever may call them."""

@@ -34,6 +34,8 @@ LOOKED_AT = 64
 """Tokens of an answer after which what is held is looked at."""
 KEEP_ALIVE_S = 5.0
 """A stream in which nothing comes says that it lives, once in so long."""
+MOST_INLINE = 2048
+"""Log probabilities of a whole reply that are written in the event loop; of more, in a thread."""
 TAIL = 16
 """Tokens at the end of a prompt, which may leave a character unfinished."""
 
@@ -279,7 +281,25 @@ class Answer:
             while not journal.done:
                 journal.advance(AT_ONCE)
             answers.append((journal.drain() or Delta("", [], journal.counted), journal.end))
-        body = self._surface.whole(answers, self._usage())
+        told = sum(len(delta.scores) for delta, _ in answers) * (1 + (self._wanted.scores or 0))
+        if told <= MOST_INLINE:
+            self._tell(self._surface.whole(answers, self._usage()))
+            return
+        loop = asyncio.get_running_loop()
+        done = loop.run_in_executor(None, self._surface.whole, answers, self._usage())
+        done.add_done_callback(self._made)
+
+    def _made(self, done: asyncio.Future[bytes]) -> None:
+        """A long reply, in a thread."""
+        if self._over or done.cancelled():
+            return
+        if done.exception() is None:
+            self._tell(done.result())
+        else:
+            log.error("request %s: its reply could not be made", self._request.id, exc_info=done.exception())
+            self._fail(InternalError(f"internal error, logged under {self._request.id}"))
+
+    def _tell(self, body: bytes) -> None:
         first = self._shared[0]
         self._close()
         first.complete(Response(200, body))

@@ -48,7 +48,7 @@ class TextApi:
     def chat(self, request: Request, caller: Caller) -> Pending:
         """Raises HeadwayError."""
         body = bodies.read(bodies.chat_decoder, request.body, "a chat request")
-        targets = read_targets(request)
+        targets = read_targets(request, caller)
         identity = identity_of(request, body, "chatcmpl")
 
         def judge(meta: LanguageMeta) -> Wanted:
@@ -70,7 +70,7 @@ class TextApi:
     def completion(self, request: Request, caller: Caller) -> Pending:
         """Raises HeadwayError."""
         body = bodies.read(bodies.completion_decoder, request.body, "a completion request")
-        targets = read_targets(request)
+        targets = read_targets(request, caller)
         identity = identity_of(request, body, "cmpl")
 
         def judge(meta: LanguageMeta) -> Wanted:
@@ -90,7 +90,7 @@ class TextApi:
     def generate(self, request: Request, caller: Caller, version: Version, stream: bool) -> Pending:
         """Raises HeadwayError."""
         body = generate.read(request.body)
-        targets = read_targets(request)
+        targets = read_targets(request, caller)
 
         def judge(meta: LanguageMeta) -> Wanted:
             return parameters.of_generate(body, meta, targets, stream)
