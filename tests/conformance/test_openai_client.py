@@ -17,6 +17,7 @@ from headway.gateway.catalog import CatalogModel
 from headway.gateway.keys import new_key
 from headway.wire.messages import Reply, Submit
 from tests.conformance.http_world import World, failed, run
+from tests.conformance.language_world import LanguageRuntime, answers, language_world, tokens, write_model
 from tests.conformance.test_http_embeddings import embed, encoder, encoder_world
 
 __all__ = ["encoder"]
@@ -194,6 +195,22 @@ def test_shorter_vectors_are_made_of_models_that_are_said_to_have_them(matryoshk
             assert (await client.embeddings.create(model="encoder", input="one", dimensions=2)).data[0].index == 0
             with pytest.raises(openai.BadRequestError, match=r"2 dimensions \(or 1\), asked for 3"):
                 await client.embeddings.create(model="encoder", input="one", dimensions=3)
+
+    run(scenario())
+
+
+def test_a_stream_that_ends_with_an_error_is_one_to_the_client(tmp_path: Path) -> None:
+    file = write_model(tmp_path)
+    script = answers(tokens(file, "hello world"), outcome=Outcome.WORKER_LOST)
+
+    async def scenario() -> None:
+        async with language_world(file, LanguageRuntime(script)) as w, asynchronous(w) as client:
+            texts = []
+            with pytest.raises(openai.APIError, match="it broke"):
+                async for chunk in await client.completions.create(model="talker", prompt="a", stream=True):
+                    texts.append(chunk.choices[0].text)
+            assert texts == ["hello", " world"]
+            assert len(w.runtime.all(Submit)) == 1
 
     run(scenario())
 
